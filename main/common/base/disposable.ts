@@ -1,0 +1,4 @@
+/** Whoever creates a resource disposes it. `dispose` may be called twice and never throws. */
+export interface AsyncDisposable {
+  dispose(): Promise<void>;
+}
