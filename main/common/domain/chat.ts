@@ -4,20 +4,23 @@ import { z } from 'zod';
 export const ToolCall = z.object({ id: z.string(), name: z.string(), arguments: z.string() });
 export type ToolCall = z.infer<typeof ToolCall>;
 
-/** A conversation message, provider-neutral. `reasoning` is the text of the thinking block without its tags. */
+/** What the model said. `reasoning` is the text of the thinking block without its tags. */
+export const AssistantMessage = z.object({
+  role: z.literal('assistant'),
+  content: z.string(),
+  reasoning: z.string().optional(),
+  toolCalls: z.array(ToolCall).optional(),
+});
+export type AssistantMessage = z.infer<typeof AssistantMessage>;
+
+/** A conversation message, provider-neutral. */
 export const Message = z.discriminatedUnion('role', [
   z.object({ role: z.literal('system'), content: z.string() }),
   z.object({ role: z.literal('user'), content: z.string() }),
-  z.object({
-    role: z.literal('assistant'),
-    content: z.string(),
-    reasoning: z.string().optional(),
-    toolCalls: z.array(ToolCall).optional(),
-  }),
+  AssistantMessage,
   z.object({ role: z.literal('tool'), toolCallId: z.string(), content: z.string() }),
 ]);
 export type Message = z.infer<typeof Message>;
-export type AssistantMessage = Extract<Message, { role: 'assistant' }>;
 
 /** A tool offered to the model; `parameters` is a JSON Schema object. */
 export const ToolDefinition = z.object({

@@ -27,8 +27,16 @@ export const ExecutorConfig = z.object({
   orchestratorTurns: z.number().int().positive().default(120),
   workerTurns: z.number().int().positive().default(60),
   maxDelegations: z.number().int().min(0).default(32),
-  episodeTokens: z.number().int().positive().default(2_000_000).describe('generated tokens of all threads of an episode'),
-  wallSeconds: z.number().positive().default(6 * 3600),
+  episodeTokens: z
+    .number()
+    .int()
+    .positive()
+    .default(2_000_000)
+    .describe('generated tokens of all threads of an episode'),
+  wallSeconds: z
+    .number()
+    .positive()
+    .default(6 * 3600),
   contextSafety: z.number().int().min(0).default(8192).describe('tokens of the context kept free'),
   onTurnLimit: z
     .enum(['halt', 'wrap-up'])
@@ -56,7 +64,10 @@ export const SearchConfig = z.object({
 });
 
 export const JudgingConfig = z.object({
-  orders: z.union([z.literal(1), z.literal(2)]).default(2).describe('2: both orders, disagreement is a tie; 1: incumbent shown as A'),
+  orders: z
+    .union([z.literal(1), z.literal(2)])
+    .default(2)
+    .describe('2: both orders, disagreement is a tie; 1: incumbent shown as A'),
   callTokens: z.number().int().positive().default(49_152),
 });
 
