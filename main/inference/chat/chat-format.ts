@@ -1,0 +1,68 @@
+import type { AssistantMessage, Message, ToolDefinition } from '../../common/domain/chat.ts';
+import type { JsonSchema, ServedModel } from '../model/served-model.ts';
+
+export interface ChatRequest {
+  readonly messages: readonly Message[];
+  readonly tools: readonly ToolDefinition[];
+  readonly toolChoice: 'auto' | 'none' | 'required' | { readonly name: string };
+  /** `null`: free text; `{}`: any JSON object */
+  readonly responseSchema: JsonSchema | null;
+  readonly thinking: boolean;
+  /** Further template variables (`chat_template_kwargs`). */
+  readonly templateVariables: Readonly<Record<string, unknown>>;
+  /** Leading part of the last user message's text that other requests share. */
+  readonly sharedPrefix: string | null;
+}
+
+export interface RenderedPrompt {
+  readonly promptIds: readonly number[];
+  /** prompt lengths at which other requests are expected to branch, ascending */
+  readonly forkPoints: readonly number[];
+  readonly grammar: { readonly schema: JsonSchema; readonly afterId: number | null } | null;
+  readonly stopIds: readonly number[];
+  readonly ledgerMisses: number;
+  /** What a parser must know of the prompt: e.g. that `<think>\n` was already supplied. */
+  readonly parserState: ParserState;
+}
+
+export interface ParserState {
+  readonly reasoningOpen: boolean;
+  readonly expectsJsonAction: boolean;
+}
+
+/** Pieces of a streamed answer, in order; joined they equal the parsed message. */
+export type ChatDelta =
+  | { readonly kind: 'reasoning'; readonly text: string }
+  | { readonly kind: 'content'; readonly text: string }
+  | {
+      readonly kind: 'tool-call';
+      readonly index: number;
+      readonly id: string;
+      readonly name: string;
+      readonly arguments: string;
+    };
+
+/** Incremental parser of one completion; feed it text as it is decoded, then finish. */
+export interface CompletionParser {
+  push(text: string): ChatDelta[];
+  /** `truncated`: the completion ended by length; an unfinished call becomes content and is never executed. */
+  finish(truncated: boolean): { deltas: ChatDelta[]; message: AssistantMessage };
+}
+
+/** Sampled ids of assistant messages by canonical hash, per owner (an episode). */
+export interface SampledTokenLedger {
+  find(messageHash: string): readonly number[] | undefined;
+  add(messageHash: string, sampledIds: readonly number[]): void;
+}
+
+/**
+ * How a model family writes conversations. `render` takes the model's own Jinja template for everything the model did
+ * not produce, and splices the recorded sampled ids for what it did.
+ */
+export interface ChatFormat {
+  readonly family: 'qwen-xml' | 'hermes' | 'json';
+  render(request: ChatRequest, ledger: SampledTokenLedger): RenderedPrompt;
+  parser(state: ParserState): CompletionParser;
+}
+
+export type CreateChatFormat = (model: Pick<ServedModel, 'info' | 'tokenize' | 'detokenize'>) => ChatFormat;
