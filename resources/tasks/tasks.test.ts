@@ -131,7 +131,8 @@ describe('the traps are really in the data', () => {
       const creatinine = baseline.get(p.patient!);
       if (creatinine === undefined) continue;
       const key = `${Math.min(9, Math.floor(creatinine / 0.15))}|${p.diabetes}|${Math.floor(Number(p.age) / 12)}`;
-      const table = strata.get(key) ?? [[0, 0], [0, 0]]; // biome-ignore format: two rows: drug A, drug B; columns: well, injured
+      // Rows: drug A, drug B; columns: well, injured.
+      const table = strata.get(key) ?? [0, 1].map(() => [0, 0]);
       table[p.drug === 'B' ? 1 : 0]![injured.get(p.patient!)!]! += 1;
       strata.set(key, table);
     }

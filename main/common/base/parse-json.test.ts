@@ -1,0 +1,53 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { MassError } from './errors.ts';
+import { parseJson, positionInText } from './parse-json.ts';
+
+const failure = (text: string): MassError => {
+  try {
+    parseJson(text, 'task.json');
+  } catch (error) {
+    if (error instanceof MassError) return error;
+  }
+  throw new Error('expected a MassError');
+};
+
+describe('parseJson', () => {
+  it('parses, with or without a byte order mark', () => {
+    expect(parseJson('{"a":[1]}', 'x')).toEqual({ a: [1] });
+    expect(parseJson('\uFEFF{"a":1}', 'x')).toEqual({ a: 1 });
+  });
+
+  it('names line and column of a wrong token', () => {
+    const error = failure('{\n  "id": "a",\n  "number" 4\n}');
+    expect(error.message).toBe('task.json is not JSON at line 3, column 12; correct it there and try again.');
+    expect(error.details).toEqual({ line: 3, column: 12 });
+  });
+
+  it('names the end of a text that stops early, and says when it is empty', () => {
+    expect(failure('{\n "a": [1').message).toContain('line 2, column 9');
+    expect(failure(' \n').message).toBe('task.json is empty; correct it there and try again.');
+  });
+
+  it('accepts what JSON.parse accepts and turns every other text into a MassError', () => {
+    fc.assert(
+      fc.property(fc.oneof(fc.json(), fc.string()), (text) => {
+        let expected: unknown;
+        try {
+          expected = JSON.parse(text);
+        } catch {
+          expect(failure(text).code).toBe('invalid_input');
+          return;
+        }
+        expect(parseJson(text, 'x')).toEqual(expected);
+      }),
+    );
+  });
+});
+
+describe('positionInText', () => {
+  it('counts from 1', () => {
+    expect(positionInText('ab\ncd', 0)).toEqual({ line: 1, column: 1 });
+    expect(positionInText('ab\ncd', 4)).toEqual({ line: 2, column: 2 });
+  });
+});
