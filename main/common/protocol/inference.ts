@@ -87,8 +87,14 @@ export const ToInference = z.discriminatedUnion('kind', [
   /** `owner` may ask with `token`; `ledger` restores what an earlier process knew of it */
   z.object({ kind: z.literal('grant'), token: z.string(), owner: z.string(), ledger: z.array(LedgerEntry) }),
   z.object({ kind: z.literal('revoke'), token: z.string() }),
-  /** a request of a crashed process will come again: continue from these ids */
-  z.object({ kind: z.literal('resume'), requestId: z.string(), sampledIds: Ids }),
+  /** a request of a crashed process will come again: continue from these ids; `resumedAt` holds the lengths at which earlier crashes were resumed */
+  z.object({
+    kind: z.literal('resume'),
+    owner: z.string(),
+    requestId: z.string(),
+    sampledIds: Ids,
+    resumedAt: Ids,
+  }),
   z.object({ kind: z.literal('recorded'), completionId: z.string() }),
   z.object({ kind: z.literal('record-failed'), completionId: z.string(), error: ErrorDataSchema }),
   z.object({ kind: z.literal('shutdown') }),
@@ -104,6 +110,8 @@ export const FromInference = z.discriminatedUnion('kind', [
     socketPath: z.string().nullable(),
   }),
   z.object({ kind: z.literal('loaded'), status: ModelStatus }),
+  /** HTTP and IPC are not ordered against each other: a token may be used once this has come */
+  z.object({ kind: z.literal('granted'), token: z.string() }),
   z.object({ kind: z.literal('load-failed'), error: ErrorDataSchema }),
   z.object({
     kind: z.literal('plan-result'),
