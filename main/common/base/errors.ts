@@ -16,8 +16,8 @@ export type ErrorCode =
 export interface ErrorData {
   readonly code: ErrorCode;
   readonly message: string;
-  readonly details?: Record<string, unknown>;
-  readonly cause?: string;
+  readonly details?: Record<string, unknown> | undefined;
+  readonly cause?: string | undefined;
 }
 
 export class MassError extends Error {

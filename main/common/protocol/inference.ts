@@ -48,6 +48,8 @@ export const CompletionRecord = z.object({
   messages: z.array(Message),
   tools: z.array(ToolDefinition),
   message: AssistantMessage,
+  /** key of `message` in the sampled-token ledger */
+  messageHash: z.string(),
   finishReason: FinishReason,
   sampling: Sampling,
   usage: Usage,

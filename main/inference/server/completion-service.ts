@@ -92,7 +92,9 @@ export class CompletionService {
     const sampling = { ...input.sampling, maxTokens: Math.min(input.sampling.maxTokens ?? room, room) };
     const point = owner.resumePoints.get(input.requestId);
     owner.resumePoints.delete(input.requestId);
-    return { rendered, sampling, resume: this.#usablePoint(point, rendered, sampling) };
+    const sampledIds = (point?.sampledIds ?? []).slice(0, sampling.maxTokens);
+    const resumedAt = point === undefined ? [] : [...point.resumedAt, sampledIds.length];
+    return { rendered, sampling, resume: { sampledIds, resumedAt } };
   }
 
   async #checkSchema(schema: Readonly<Record<string, unknown>>): Promise<void> {
@@ -106,24 +108,6 @@ export class CompletionService {
         cause: error,
       });
     }
-  }
-
-  /**
-   * When the process died between the last token and the record, the ids may already end the completion. The last one
-   * is then sampled again, so that the model and not this code decides that it ends.
-   */
-  #usablePoint(point: ResumePoint | undefined, rendered: RenderedPrompt, sampling: Sampling): ResumePoint {
-    if (point === undefined || point.sampledIds.length === 0) return { sampledIds: [], resumedAt: [] };
-    const { model } = this.#options;
-    const ends = [...model.info.endIds, ...rendered.stopIds];
-    const ids = point.sampledIds.slice(0, sampling.maxTokens);
-    const text = sampling.stop === undefined ? '' : model.detokenize(ids, { special: true });
-    const ended =
-      ids.length === sampling.maxTokens ||
-      ends.includes(ids.at(-1) ?? -1) ||
-      (sampling.stop ?? []).some((stop) => text.includes(stop));
-    const sampledIds = ended ? ids.slice(0, -1) : ids;
-    return { sampledIds, resumedAt: [...point.resumedAt, sampledIds.length] };
   }
 
   async #sample(
@@ -199,6 +183,7 @@ export class CompletionService {
       messages: [...input.chat.messages],
       tools: [...input.chat.tools],
       message,
+      messageHash: this.#options.hashMessage(message),
       finishReason: finishReason(message, result),
       sampling,
       usage: usageOf(rendered, result),
@@ -214,7 +199,7 @@ export class CompletionService {
 
   /** Only what is recorded may be referred to by later records. */
   #remember(owner: Owner, record: CompletionRecord, promptIds: readonly number[], replayable: boolean): void {
-    owner.ledger.add(this.#options.hashMessage(record.message), record.sampledIds);
+    owner.ledger.add(record.messageHash, record.sampledIds);
     owner.chain.add(record.thread, record.completionId, promptIds, record.sampledIds);
     if (!replayable) return;
     owner.recent.set(record.requestId, record);

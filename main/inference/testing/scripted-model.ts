@@ -149,17 +149,18 @@ export class ScriptedModel implements ServedModel {
       endId,
     ];
     const sampledIds = [...resumeIds];
-    let stopText: string | null = null;
-    let ended = false;
+    const isEnd = (id: number) => id === endId || (request.stopIds ?? []).includes(id);
+    const matchedStop = () => stopTexts.find((stop) => this.detokenize(sampledIds, { special: true }).includes(stop));
+    let stopText = matchedStop() ?? null;
+    let ended = sampledIds.some(isEnd);
     while (!ended && stopText === null && sampledIds.length < request.maxTokens) {
       await pause(tokenMs, signal);
       const id = script[sampledIds.length] ?? endId;
       sampledIds.push(id);
       this.counts.sampled++;
       request.onTokens?.([id]);
-      ended = id === endId || (request.stopIds ?? []).includes(id);
-      const text = this.detokenize(sampledIds, { special: true });
-      stopText = stopTexts.find((stop) => text.includes(stop)) ?? null;
+      ended = isEnd(id);
+      stopText = matchedStop() ?? null;
     }
     return {
       sampledIds,
