@@ -1,0 +1,24 @@
+import { MassError } from '../../../common/base/errors.ts';
+
+/**
+ * Errors of a file tool that say what the model did wrong. Codes of the machine's trouble (`infrastructure`,
+ * `prerequisite`, `internal`) are never shown to it as its own.
+ */
+export function isModelMistake(error: unknown): error is MassError {
+  return error instanceof MassError && ['invalid_input', 'not_found', 'conflict', 'usage'].includes(error.code);
+}
+
+/** Prompt size when the endpoint says that a conversation no longer fits its context; `null` for any other error. */
+export function contextOverflow(error: unknown): { readonly promptTokens: number | null } | null {
+  if (!(error instanceof MassError) || error.details?.reason !== 'context_length_exceeded') return null;
+  const tokens = error.details.promptTokens;
+  return { promptTokens: typeof tokens === 'number' ? tokens : null };
+}
+
+/** What a port of the episode threw, as a MassError: an unknown error is the machine's trouble, not the model's. */
+export function portFailure(error: unknown, port: 'model endpoint' | 'workspace'): MassError {
+  if (error instanceof MassError) return error;
+  return new MassError('infrastructure', `The ${port} failed during an episode; the attempt can be retried.`, {
+    cause: error,
+  });
+}
