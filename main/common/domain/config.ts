@@ -87,12 +87,6 @@ export const SelectConfig = z.object({
   validate: z.number().int().min(0).default(1),
 });
 
-export const BudgetConfig = z.object({
-  hours: z.number().positive().optional(),
-  generatedTokens: z.number().int().positive().optional(),
-  diskGB: z.number().positive().optional(),
-});
-
 export const ExperimentConfig = z
   .strictObject({
     model: ModelConfig,
@@ -111,7 +105,6 @@ export const ExperimentConfig = z
     rank: RankConfig.prefault({}),
     select: SelectConfig.prefault({}),
     parallel: z.number().int().min(1).max(64).default(4),
-    budgets: BudgetConfig.prefault({}),
   })
   .superRefine((config, context) => {
     const overlap = config.tasks.train.filter((id) => config.tasks.test.includes(id));
