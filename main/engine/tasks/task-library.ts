@@ -5,11 +5,12 @@ import { MassError } from '../../common/base/errors.ts';
 import { parseJson } from '../../common/base/parse-json.ts';
 import { parseWith } from '../../common/domain/parse-with.ts';
 import { type Task, TaskManifest } from '../../common/domain/task.ts';
+import { resourcePath } from '../../node/project-root.ts';
 
 /** Largest accepted files, in bytes: what a person writes by hand, with room. */
 export const taskFileLimits = { manifest: 64 << 10, prompt: 256 << 10, workflow: 256 << 10, script: 1 << 20 } as const;
 
-const builtinFolder = resolve(import.meta.dirname, '../../../resources/tasks');
+const builtinFolder = resourcePath('tasks');
 
 /**
  * Reads every task of a library: a folder with one sub-folder per task, or "builtin" for the shipped ones. Sorted by
