@@ -2,29 +2,13 @@ import { z } from 'zod';
 import { AssistantMessage, FinishReason, Message, Sampling, ToolDefinition, Usage } from '../domain/chat.ts';
 import { ModelConfig } from '../domain/config.ts';
 import { MemoryPlan } from '../domain/memory-plan.ts';
+import { ErrorDataSchema } from './error-data.ts';
 
 /**
  * The boundary between the engine and the inference process: Node IPC with `serialization: 'advanced'`, one message an
  * object below. Model text travels over the process's HTTP endpoint; here go orders, records and health.
  */
 const Ids = z.array(z.number().int().nonnegative());
-
-export const ErrorDataSchema = z.object({
-  code: z.enum([
-    'usage',
-    'not_found',
-    'conflict',
-    'invalid_input',
-    'prerequisite',
-    'infrastructure',
-    'cancelled',
-    'gate',
-    'internal',
-  ]),
-  message: z.string(),
-  details: z.record(z.string(), z.unknown()).optional(),
-  cause: z.string().optional(),
-});
 
 /** One entry of the sampled-token ledger: the canonical hash of an assistant message -> the ids that were sampled for it. */
 export const LedgerEntry = z.object({ messageHash: z.string(), sampledIds: Ids });

@@ -1,0 +1,221 @@
+import { z } from 'zod';
+import { DomainEvent, RunState, Split, StageName } from '../domain/events.ts';
+import { MemoryPlan } from '../domain/memory-plan.ts';
+import { Deliverable, Domain } from '../domain/task.ts';
+
+/**
+ * What clients (CLI, browser, desktop) may ask of the engine. Parameters are parsed by the engine, results by the
+ * client; `engineMethods` is the only place where a method exists.
+ */
+const method = <P extends z.ZodType, R extends z.ZodType>(params: P, result: R) => ({ params, result });
+const nothing = z.object({});
+const name = z.string().min(1).max(100);
+
+export const EngineInfo = z.object({
+  pid: z.number().int(),
+  version: z.string(),
+  dataFolder: z.string(),
+  startedAt: z.number(),
+  lastSeq: z.number().int(),
+  lease: z.string().nullable().describe('who holds the device: "serve <model>", or null'),
+  activeRuns: z.array(z.object({ experiment: z.string(), runId: z.string() })),
+});
+export type EngineInfo = z.infer<typeof EngineInfo>;
+
+export const ModelSummary = z.object({
+  id: z.string(),
+  title: z.string(),
+  state: z.enum(['ready', 'missing', 'fetchable', 'changed']),
+  bytes: z.number(),
+  path: z.string().nullable(),
+  sha256: z.string().nullable(),
+  architecture: z.string().nullable(),
+  source: z.string(),
+});
+export type ModelSummary = z.infer<typeof ModelSummary>;
+
+export const TaskSummary = z.object({
+  id: z.string(),
+  number: z.number().int(),
+  title: z.string(),
+  domain: Domain,
+  deliverables: z.array(Deliverable),
+  folder: z.string(),
+});
+export const TaskDetail = TaskSummary.extend({ prompt: z.string(), workflow: z.string(), contentHash: z.string() });
+
+/** Units of work: an episode, a judgment, a proposal, a selection. */
+export const StageProgress = z.object({
+  stage: StageName,
+  state: z.union([RunState, z.literal('not yet run')]),
+  done: z.number().int(),
+  planned: z.number().int().describe('an estimate while the search still decides'),
+  message: z.string(),
+});
+export type StageProgress = z.infer<typeof StageProgress>;
+
+export const TaskProgress = z.object({
+  taskId: z.string(),
+  split: Split,
+  versions: z.array(
+    z.object({ version: z.number().int(), author: z.string(), status: z.string(), verdict: z.string() }),
+  ),
+  champion: z.number().int().nullable(),
+  provenWin: z.boolean().nullable(),
+  collected: z.number().int(),
+  collectPlanned: z.number().int(),
+  matches: z.number().int(),
+  matchesPlanned: z.number().int(),
+  ratings: z.array(
+    z.object({
+      run: z.number().int().describe('replicate, 1-based'),
+      rank: z.number().int(),
+      score: z.number(),
+      standardError: z.number().nullable(),
+      decision: z.enum(['train', 'validate', 'drop']).nullable(),
+    }),
+  ),
+  flagged: z.boolean(),
+  excluded: z.string().nullable(),
+});
+export type TaskProgress = z.infer<typeof TaskProgress>;
+
+export const ExperimentStatus = z.object({
+  name,
+  cycle: z.number().int(),
+  state: z.union([RunState, z.literal('new')]),
+  message: z.string(),
+  configHash: z.string(),
+  model: z.string(),
+  sandbox: z.string(),
+  notices: z.array(z.string()),
+  stages: z.array(StageProgress),
+  tasks: z.array(TaskProgress),
+  tokens: z.object({
+    evaluatedPrompt: z.number(),
+    cachedPrompt: z.number(),
+    generated: z.number(),
+    ledgerMisses: z.number(),
+  }),
+  seconds: z.number().describe('wall time of all runs'),
+  etaSeconds: z.number().nullable(),
+  bytesOnDisk: z.number(),
+  failures: z.array(z.string()).describe('what ended badly, newest first'),
+});
+export type ExperimentStatus = z.infer<typeof ExperimentStatus>;
+
+export const PlanEstimate = z.object({
+  assumptions: z.array(z.string()),
+  rows: z.array(
+    z.object({
+      stage: StageName,
+      episodes: z.number(),
+      judgments: z.number(),
+      proposals: z.number(),
+      promptTokens: z.number(),
+      generatedTokens: z.number(),
+      hours: z.number(),
+      diskGB: z.number(),
+    }),
+  ),
+  measured: z.boolean().describe('speed measured on this machine, not assumed'),
+});
+export type PlanEstimate = z.infer<typeof PlanEstimate>;
+
+export const DoctorRow = z.object({
+  what: z.string(),
+  state: z.enum(['ok', 'warning', 'missing']),
+  detail: z.string(),
+  remedy: z.string().nullable(),
+});
+export type DoctorRow = z.infer<typeof DoctorRow>;
+
+const EventRecord = z.object({ seq: z.number().int(), at: z.number(), event: DomainEvent });
+
+export const engineMethods = {
+  'engine.info': method(nothing, EngineInfo),
+  /** `preview` says what each kind of stop would lose, and stops nothing */
+  'engine.stop': method(
+    z.object({
+      mode: z.enum(['preview', 'after', 'now']),
+      experiment: name.optional(),
+      shutdown: z.boolean().default(false),
+    }),
+    z.object({ inFlight: z.array(z.string()), lostIfNow: z.string(), stopped: z.boolean() }),
+  ),
+  'doctor.run': method(z.object({ repair: z.boolean().default(false) }), z.array(DoctorRow)),
+  'models.list': method(nothing, z.array(ModelSummary)),
+  'models.add': method(z.object({ path: z.string(), id: z.string().optional() }), ModelSummary),
+  'models.fetch': method(z.object({ id: z.string() }), ModelSummary),
+  'models.plan': method(
+    z.object({
+      id: z.string(),
+      contextSize: z.number().int().optional(),
+      sequences: z.number().int().optional(),
+      kvType: z.enum(['f16', 'q8_0']).optional(),
+    }),
+    MemoryPlan,
+  ),
+  'tasks.list': method(z.object({ library: z.string().default('builtin') }), z.array(TaskSummary)),
+  'tasks.show': method(z.object({ library: z.string().default('builtin'), id: z.string() }), TaskDetail),
+  /** creates the experiment, or finds the one with the same frozen configuration; a different one is a `conflict` that lists the differences */
+  'experiment.create': method(
+    z.object({ name, config: z.unknown() }),
+    z.object({ experimentId: z.string(), created: z.boolean() }),
+  ),
+  'experiment.list': method(
+    nothing,
+    z.array(z.object({ name, state: z.string(), createdAt: z.number(), model: z.string() })),
+  ),
+  'experiment.status': method(z.object({ name }), ExperimentStatus),
+  'experiment.plan': method(z.object({ name }), PlanEstimate),
+  'experiment.prune': method(
+    z.object({ name, dryRun: z.boolean().default(false) }),
+    z.object({ attempts: z.number().int(), bytes: z.number(), kept: z.number().int() }),
+  ),
+  /** starts a run in the background; a second one of the same experiment is a `conflict` */
+  'run.start': method(
+    z.object({ name, stages: z.array(StageName).min(1), tasks: z.array(z.string()).optional() }),
+    z.object({ runId: z.string() }),
+  ),
+  /** resolves when the run has ended */
+  'run.wait': method(
+    z.object({ runId: z.string() }),
+    z.object({ state: RunState, message: z.string(), error: z.unknown() }),
+  ),
+  'events.since': method(
+    z.object({
+      after: z.number().int(),
+      limit: z.number().int().min(1).max(1000).default(200),
+      experiment: name.optional(),
+    }),
+    z.array(EventRecord),
+  ),
+  /** starts `events` pushes on this connection */
+  'events.subscribe': method(z.object({ experiment: name.optional() }), z.object({ lastSeq: z.number().int() })),
+} as const;
+
+export type EngineMethods = typeof engineMethods;
+export type MethodName = keyof EngineMethods;
+export type ParamsOf<M extends MethodName> = z.infer<EngineMethods[M]['params']>;
+export type ParamsInputOf<M extends MethodName> = z.input<EngineMethods[M]['params']>;
+export type ResultOf<M extends MethodName> = z.infer<EngineMethods[M]['result']>;
+
+/** What an engine implements. `signal` aborts when the client cancels or goes away. */
+export type EngineHandlers = {
+  readonly [M in MethodName]: (params: ParamsOf<M>, context: HandlerContext) => Promise<ResultOf<M>>;
+};
+export interface HandlerContext {
+  readonly signal: AbortSignal;
+  /** progress of a long method (a download, an environment build), for the asking client only */
+  readonly progress: (progress: Progress) => void;
+}
+
+export const Progress = z.object({
+  label: z.string(),
+  done: z.number(),
+  total: z.number().nullable(),
+  unit: z.enum(['bytes', 'units', 'steps']),
+  etaSeconds: z.number().nullable(),
+});
+export type Progress = z.infer<typeof Progress>;
