@@ -20,6 +20,12 @@ export interface CommandRequest {
   readonly signal?: AbortSignal;
 }
 
+/** User and group id on the host. */
+export interface Owner {
+  readonly uid: number;
+  readonly gid: number;
+}
+
 /** How a command ended. `limit` is set when a limit ended it; `exitCode` is null when a signal did. */
 export interface CommandResult {
   readonly exitCode: number | null;
@@ -39,6 +45,8 @@ export interface CommandResult {
  */
 export interface Sandbox {
   readonly mode: 'bubblewrap' | 'host';
+  /** Who commands run as, and so who must own every file put into a workspace; null when that is the engine itself. */
+  readonly owner: Owner | null;
   run(request: CommandRequest): Promise<CommandResult>;
   /** Makes an empty workspace owned by the identity commands run as. Fails when it exists. */
   createWorkspace(path: string): Promise<void>;
