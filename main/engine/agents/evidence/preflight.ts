@@ -1,0 +1,81 @@
+import type { Deliverable } from '../../../common/domain/task.ts';
+import type { DeliverableCheck } from './bundle.ts';
+import type { FileReading } from './read-file.ts';
+
+export interface FoundFile {
+  /** null: there, but no regular file that can be read */
+  readonly reading: FileReading | null;
+}
+
+/** What a program can say of one named deliverable without judging it. `found` undefined: nothing has that path. */
+export function checkDeliverable(deliverable: Deliverable, found: FoundFile | undefined): DeliverableCheck {
+  const base = { path: deliverable.path, kind: deliverable.kind };
+  if (found === undefined) return { ...base, status: 'missing', bytes: null, facts: [] };
+  const { reading } = found;
+  if (reading === null) return { ...base, status: 'not-a-file', bytes: null, facts: ['not a readable regular file'] };
+  if (reading.bytes === 0) return { ...base, status: 'empty', bytes: 0, facts: [] };
+  const text = reading.text === null ? null : reading.text.head + reading.text.tail;
+  if (text !== null && text.trim() === '')
+    return { ...base, status: 'empty', bytes: reading.bytes, facts: ['only white space'] };
+  return { ...base, status: 'present', bytes: reading.bytes, facts: factsOf(deliverable, reading, text) };
+}
+
+function factsOf(deliverable: Deliverable, reading: FileReading, text: string | null): string[] {
+  const facts: string[] = [];
+  if (/\.png$/i.test(deliverable.path))
+    facts.push(reading.image ? `PNG of ${reading.image.width}x${reading.image.height} pixels` : 'not a PNG image');
+  const wantsText = deliverable.kind !== 'plot' && deliverable.kind !== 'data';
+  if (wantsText && text === null) facts.push('binary where text is expected');
+  if (/\.json$/i.test(deliverable.path) && text !== null) {
+    if (reading.text?.unreadBytes) facts.push('too large to parse here');
+    else facts.push(...jsonFacts(text, deliverable.kind === 'metrics'));
+  }
+  if (deliverable.kind === 'report' && text !== null) {
+    const words = text.split(/\s+/).filter((word) => word !== '').length;
+    facts.push(`${words} words`);
+  }
+  return facts;
+}
+
+/**
+ * Python writes bare NaN and Infinity into JSON, which the standard forbids: they are read as invalid numbers and
+ * counted, not taken for a broken file. Numbers written as the strings "nan" or "inf" count as invalid too.
+ */
+export function jsonFacts(text: string, isMetrics: boolean): string[] {
+  let bare = 0;
+  const plain = text.replace(/"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b/g, (token) => {
+    if (token.startsWith('"')) return token;
+    bare++;
+    return '"NaN"';
+  });
+  let value: unknown;
+  try {
+    value = JSON.parse(plain);
+  } catch {
+    return ['not valid JSON']; // The fact is the result; where it breaks does not matter here.
+  }
+  const facts: string[] = [];
+  if (bare > 0) facts.push('contains bare NaN or Infinity, which standard JSON forbids');
+  if (!isMetrics) return facts;
+  const counts = countNumbers(value);
+  const total = counts.finite + counts.invalid + counts.missing;
+  if (counts.finite === 0)
+    facts.push(total === 0 ? 'holds no number' : `none of its ${total} values is a finite number`);
+  else if (counts.invalid + counts.missing > 0)
+    facts.push(`${counts.invalid + counts.missing} of ${total} values are NaN, infinite or null`);
+  else facts.push(`${counts.finite} finite numbers`);
+  return facts;
+}
+
+function countNumbers(root: unknown): { finite: number; invalid: number; missing: number } {
+  const counts = { finite: 0, invalid: 0, missing: 0 };
+  const open: unknown[] = [root];
+  while (open.length > 0) {
+    const value = open.pop();
+    if (value === null) counts.missing++;
+    else if (typeof value === 'number') Number.isFinite(value) ? counts.finite++ : counts.invalid++;
+    else if (typeof value === 'string' && /^[+-]?(nan|inf(inity)?)$/i.test(value.trim())) counts.invalid++;
+    else if (typeof value === 'object') open.push(...Object.values(value));
+  }
+  return counts;
+}
