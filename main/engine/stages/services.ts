@@ -1,0 +1,31 @@
+import type { Logger } from '../../common/base/logger.ts';
+import type { Task } from '../../common/domain/task.ts';
+import type { AgentRuntime, EpisodeRequest } from '../agents/agent-runtime.ts';
+import type { EndpointProvider } from '../endpoints/endpoint.ts';
+import type { Sandbox } from '../sandbox/sandbox.ts';
+import type { Store } from '../store/store.ts';
+
+/** What the stages of one experiment's cycle work with; made by the engine for a run and disposed after it. */
+export interface CycleServices {
+  readonly store: Store;
+  readonly dataFolder: string;
+  /** The generation that plays every part in this cycle. */
+  readonly generationId: string;
+  readonly endpoints: EndpointProvider;
+  readonly runtime: AgentRuntime & { readonly promptHashes: Readonly<Record<string, string>> };
+  readonly sandbox: Sandbox;
+  readonly environment: EpisodeRequest['environment'];
+  /** The task as it was when the experiment was created; throws `conflict` when its folder has changed since. */
+  readonly loadTask: (taskId: string) => Promise<Task>;
+  /** Copies the task's input files into a new workspace; returns them relative to it. */
+  readonly placeInputs: (task: Task, workspace: string) => Promise<readonly PlacedFile[]>;
+  readonly logger: Logger;
+  /** Milliseconds before retry n (0-based) of an attempt that ended by infrastructure. */
+  readonly retryDelay: (retry: number) => number;
+}
+
+export interface PlacedFile {
+  readonly path: string;
+  readonly sha256: string;
+  readonly bytes: number;
+}
