@@ -6,9 +6,16 @@ import type { Message, ToolDefinition } from '../../common/domain/chat.ts';
  * answer; fields that would change it and are not supported are refused.
  */
 
-/** OpenAI's content: a text, an array of text parts, or nothing. */
-const Content = z.unknown().transform((value, context): string => {
-  if (value === undefined || value === null) return '';
+/** OpenAI's content: a text or an array of text parts. */
+const Content = z.unknown().transform(readContent);
+
+/** An assistant that only calls tools has no content. */
+const OptionalContent = z
+  .unknown()
+  .optional()
+  .transform((value, context) => readContent(value ?? '', context));
+
+function readContent(value: unknown, context: z.RefinementCtx): string {
   if (typeof value === 'string') return value;
   if (!Array.isArray(value)) {
     context.addIssue({ code: 'custom', message: 'content must be a text or an array of text parts' });
@@ -21,7 +28,7 @@ const Content = z.unknown().transform((value, context): string => {
     else context.addIssue({ code: 'custom', path: [i], message: unreadablePart(part) });
   }
   return texts.join('');
-});
+}
 
 const Part = z.object({ type: z.literal('text'), text: z.string() });
 
@@ -46,7 +53,7 @@ const BodyMessage = z.discriminatedUnion(
     z.object({ role: z.literal('user'), content: Content }),
     z.object({
       role: z.literal('assistant'),
-      content: Content,
+      content: OptionalContent,
       reasoning_content: z.string().nullish(),
       tool_calls: z.array(BodyToolCall).nullish(),
     }),
@@ -88,6 +95,7 @@ const ResponseFormat = z.discriminatedUnion('type', [
 const onlyNeutral = (name: string, neutral: readonly unknown[]) =>
   z
     .unknown()
+    .optional()
     .refine((value) => value === undefined || value === null || neutral.includes(value), `${name} is not supported`);
 
 const MaxTokens = z.number().int().positive().max(2_147_483_647).nullish();
