@@ -1,12 +1,12 @@
 import type { AssistantMessage } from '../../common/domain/chat.ts';
-import type { ChatDelta, ChatFormat, CompletionParser, ParserState } from '../chat/chat-format.ts';
+import type { ChatDelta, ChatFormat, CompletionParser, RenderedPrompt } from '../chat/chat-format.ts';
 import type { ServedModel } from '../model/served-model.ts';
 import { IncrementalDecoder, StopTextFilter } from './incremental-decoder.ts';
 
 export interface AnswerOptions {
   readonly model: ServedModel;
   readonly format: ChatFormat;
-  readonly parserState: ParserState;
+  readonly rendered: Pick<RenderedPrompt, 'parserState' | 'stopIds'>;
   readonly stopTexts: readonly string[];
   /** Calls get `call_<seed>_<index>`, so the same completion always has the same ids. */
   readonly callIdSeed: string;
@@ -26,8 +26,8 @@ export class AnswerBuilder {
     this.#options = options;
     this.#decoder = new IncrementalDecoder((ids) => options.model.detokenize(ids, { special: true }));
     this.#filter = new StopTextFilter(options.stopTexts);
-    this.#parser = options.format.parser(options.parserState);
-    this.#endIds = new Set(options.model.info.endIds);
+    this.#parser = options.format.parser(options.rendered.parserState);
+    this.#endIds = new Set([...options.model.info.endIds, ...options.rendered.stopIds]);
   }
 
   /** Number of ids taken so far. */

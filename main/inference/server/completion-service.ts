@@ -2,7 +2,7 @@ import { MassError } from '../../common/base/errors.ts';
 import type { AssistantMessage, FinishReason, Sampling, Usage } from '../../common/domain/chat.ts';
 import type { CompletionRecord } from '../../common/protocol/inference.ts';
 import type { ChatDelta, ChatFormat, RenderedPrompt } from '../chat/chat-format.ts';
-import type { GenerateResult, ServedModel } from '../model/served-model.ts';
+import type { GenerateResult, JsonSchema, ServedModel } from '../model/served-model.ts';
 import { AnswerBuilder } from './answer-builder.ts';
 import { ApiError, badRequest, contextOverflow } from './api-error.ts';
 import type { CompletionInput } from './completion-input.ts';
@@ -84,9 +84,9 @@ export class CompletionService {
         headers: { 'retry-after': '2' },
       });
     }
-    if (input.chat.responseSchema !== null) await this.#checkSchema(input.chat.responseSchema);
     await refuseHopelessPrompt(input.chat, model);
     const rendered = format.render(input.chat, owner.ledger);
+    if (rendered.grammar !== null) await this.#checkSchema(rendered.grammar.schema, input);
     const room = model.info.contextSize - rendered.promptIds.length;
     if (room < 1) throw contextOverflow(rendered.promptIds.length, model.info.contextSize);
     const sampling = { ...input.sampling, maxTokens: Math.min(input.sampling.maxTokens ?? room, room) };
@@ -97,14 +97,15 @@ export class CompletionService {
     return { rendered, sampling, resume: { sampledIds, resumedAt } };
   }
 
-  async #checkSchema(schema: Readonly<Record<string, unknown>>): Promise<void> {
+  /** What is enforced comes from the response format, or from the tools of a model that has no tool format. */
+  async #checkSchema(schema: JsonSchema, input: CompletionInput): Promise<void> {
     try {
       await this.#options.model.checkSchema(schema);
     } catch (error) {
       if (!(error instanceof MassError && error.code === 'invalid_input')) throw error;
       throw badRequest(`The schema cannot be enforced: ${error.message}`, {
         code: 'invalid_schema',
-        param: 'response_format.json_schema.schema',
+        param: input.chat.responseSchema === null ? 'tools' : 'response_format.json_schema.schema',
         cause: error,
       });
     }
@@ -119,7 +120,7 @@ export class CompletionService {
     const answer = new AnswerBuilder({
       model,
       format,
-      parserState: rendered.parserState,
+      rendered,
       stopTexts: sampling.stop ?? [],
       callIdSeed: input.completionId.slice(-16),
       onDelta: options.onDelta,

@@ -1,8 +1,8 @@
 /** Text of ids, control tokens spelled out. */
 export type Decode = (ids: readonly number[]) => string;
 
-/** A character spans at most 4 bytes; a byte-level token holds at least one. */
-const longestSplit = 4;
+/** Tokens after which text that still ends in half a character is taken to be no text at all and given out. */
+const maxHeldTokens = 16;
 
 /**
  * Turns ids into text as they come. Decoding piece by piece would lose characters split over tokens and the leading
@@ -22,17 +22,22 @@ export class IncrementalDecoder {
   }
 
   push(ids: readonly number[]): string {
-    for (const id of ids) this.#ids.push(id);
-    const { before, now } = this.#window();
-    const unfinished = now.endsWith('\uFFFD') && this.#ids.length - this.#given < longestSplit + ids.length;
-    if (now.length <= before.length || unfinished) return '';
-    return this.#give(now.slice(before.length));
+    let text = '';
+    for (const id of ids) text += this.#step(id);
+    return text;
   }
 
   /** The rest, with what stayed incomplete as U+FFFD. */
   finish(): string {
     const { before, now } = this.#window();
     return this.#give(now.slice(before.length));
+  }
+
+  #step(id: number): string {
+    this.#ids.push(id);
+    const { before, now } = this.#window();
+    const half = now.endsWith('\uFFFD') && this.#ids.length - this.#given < maxHeldTokens;
+    return half || now.length <= before.length ? '' : this.#give(now.slice(before.length));
   }
 
   #window(): { before: string; now: string } {

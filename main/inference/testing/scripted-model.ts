@@ -16,6 +16,7 @@ export interface ScriptedModelOptions {
   readonly sequences?: number;
   readonly contextSize?: number;
   readonly id?: string;
+  readonly chatTemplate?: string;
 }
 
 export interface ScriptedCounts {
@@ -48,7 +49,7 @@ export class ScriptedModel implements ServedModel {
       adapterSha256: null,
       architecture: 'scripted',
       hybrid: false,
-      chatTemplate: null,
+      chatTemplate: options.chatTemplate ?? null,
       bosToken: null,
       eosToken: '<|im_end|>',
       endIds: [endId],
