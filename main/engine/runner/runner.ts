@@ -1,0 +1,161 @@
+import { isCancelled, MassError, toErrorData } from '../../common/base/errors.ts';
+import type { Logger } from '../../common/base/logger.ts';
+import type { ExperimentConfig } from '../../common/domain/config.ts';
+import type { DomainEvent, RunState, StageName } from '../../common/domain/events.ts';
+import { newId } from '../../node/ids.ts';
+import { createSlots } from './slots.ts';
+import type { Stage, StageContext } from './stage.ts';
+
+export interface RunOrder {
+  readonly experimentId: string;
+  readonly name: string;
+  readonly cycle: number;
+  readonly config: ExperimentConfig;
+  readonly stages: readonly StageName[];
+  readonly tasks: readonly string[] | null;
+}
+
+export interface RunEnd {
+  readonly state: Exclude<RunState, 'running' | 'interrupted'>;
+  readonly message: string;
+  readonly error: unknown;
+}
+
+/** What the runner needs of the world: a log to append to, and stages made for one run. */
+export interface RunnerParts {
+  readonly append: (...events: DomainEvent[]) => void;
+  readonly prepare: (
+    order: RunOrder,
+    signal: AbortSignal,
+  ) => Promise<{ stages: readonly Stage[]; dispose(): Promise<void> }>;
+  readonly logger: Logger;
+}
+
+export interface ActiveRun {
+  readonly runId: string;
+  readonly order: RunOrder;
+  readonly ended: Promise<RunEnd>;
+  readonly doing: () => string;
+  stop(mode: 'after' | 'now'): void;
+}
+
+/**
+ * Runs stages of one experiment in order and records how each ended. Every way out leaves the log saying so; what a
+ * stage finished is finished, whatever happens later. Errors: `conflict` when the experiment is already running.
+ */
+export function createRunner(parts: RunnerParts) {
+  const active = new Map<string, ActiveRun>();
+
+  return {
+    active: (): ActiveRun[] => [...active.values()],
+    find: (runId: string) => [...active.values()].find((run) => run.runId === runId),
+    start(order: RunOrder): ActiveRun {
+      if (active.has(order.experimentId))
+        throw new MassError('conflict', `"${order.name}" is already running; watch it with: mass status ${order.name}`);
+      const run = startRun(parts, order, () => active.delete(order.experimentId));
+      active.set(order.experimentId, run);
+      return run;
+    },
+  };
+}
+
+function startRun(parts: RunnerParts, order: RunOrder, onEnd: () => void): ActiveRun {
+  const runId = newId('run');
+  const abort = new AbortController();
+  let draining = false;
+  let doing = 'starting';
+  parts.append({
+    type: 'run.started',
+    runId,
+    experimentId: order.experimentId,
+    cycle: order.cycle,
+    stages: [...order.stages],
+    tasks: order.tasks && [...order.tasks],
+    enginePid: process.pid,
+  });
+  const context: StageContext = {
+    experimentId: order.experimentId,
+    cycle: order.cycle,
+    config: order.config,
+    tasks: order.tasks,
+    signal: abort.signal,
+    draining: () => draining,
+    slot: createSlots(order.config.parallel, abort.signal),
+    progress: (progress) => {
+      doing = progress.doing;
+    },
+  };
+  const ended = runStages(parts, { order, context, runId }).finally(onEnd);
+  return {
+    runId,
+    order,
+    ended,
+    doing: () => doing,
+    stop: (mode) => {
+      draining = true;
+      if (mode === 'now') abort.abort();
+    },
+  };
+}
+
+interface RunInput {
+  readonly order: RunOrder;
+  readonly context: StageContext;
+  readonly runId: string;
+}
+
+async function runStages(parts: RunnerParts, { order, context, runId }: RunInput): Promise<RunEnd> {
+  const end = await attempt();
+  parts.append({
+    type: 'run.ended',
+    runId,
+    experimentId: order.experimentId,
+    state: end.state,
+    message: end.message,
+    errorJson: end.error === null ? null : JSON.stringify(end.error),
+  });
+  return end;
+
+  async function attempt(): Promise<RunEnd> {
+    try {
+      const prepared = await parts.prepare(order, context.signal);
+      try {
+        for (const name of order.stages) {
+          const stage = prepared.stages.find((candidate) => candidate.name === name);
+          if (!stage) throw new MassError('usage', `The stage "${name}" cannot be run yet.`);
+          const complete = await runStage(parts, stage, { order, context, runId });
+          if (!complete)
+            return { state: 'stopped', message: `Stopped during ${name}; the next run continues there.`, error: null };
+        }
+        return { state: 'done', message: 'Every stage that was asked for is done.', error: null };
+      } finally {
+        await prepared.dispose();
+      }
+    } catch (error) {
+      if (isCancelled(error))
+        return { state: 'stopped', message: 'Stopped at once; the units in flight will be done again.', error: null };
+      const data = toErrorData(error);
+      parts.logger.log('error', 'A run failed.', {
+        runId,
+        error: data,
+        stack: error instanceof Error ? error.stack : undefined,
+      });
+      return { state: 'failed', message: data.message, error: data };
+    }
+  }
+}
+
+/** True when everything of the stage is done. */
+async function runStage(parts: RunnerParts, stage: Stage, { order, context, runId }: RunInput): Promise<boolean> {
+  const key = { experimentId: order.experimentId, cycle: order.cycle, stage: stage.name, runId };
+  parts.append({ type: 'stage.started', ...key });
+  try {
+    const { complete, message } = await stage.run(context);
+    parts.append({ type: 'stage.ended', ...key, state: complete ? 'done' : 'stopped', message });
+    return complete;
+  } catch (error) {
+    const state = isCancelled(error) ? 'stopped' : 'failed';
+    parts.append({ type: 'stage.ended', ...key, state, message: toErrorData(error).message });
+    throw error;
+  }
+}
