@@ -34,12 +34,12 @@ const clamp = (value: number, low: number, high: number): number => Math.min(hig
 
 /**
  * Lengths that let the object end within the call: about two characters per token, half of them for the agents, a fifth
- * for the hops. A model that reasons first gets a quarter of the call for the answer. llama.cpp refuses to repeat an
+ * for the hops. A model that reasons first gets half of the call for the answer. llama.cpp refuses to repeat an
  * element 2,000 times, hence 1,900.
  */
 export function proposalLimits(callTokens: number, thinking: boolean): ProposalLimits {
-  const characters = (thinking ? callTokens / 4 : callTokens) * 2;
-  const agents = clamp(characters / 800, 2, 8);
+  const characters = (thinking ? callTokens / 2 : callTokens) * 2;
+  const agents = clamp(characters / 600, 2, 8);
   const hops = clamp(agents * 2, 3, 16);
   const perAgent = (characters * 0.5) / agents;
   return {

@@ -87,7 +87,13 @@ export function proposerSections(inputs: ProposerInputs, tools: BlockTools): Sec
     inputs.feedback?.trim()
       ? textSection({ slot: 'feedback', what: 'feedback', text: inputs.feedback.trim(), weight: 2 })
       : none('feedback'),
-    textSection({ slot: 'current', what: 'current plan', text: current.block, weight: 5, label: 'CURRENT PLAN' }),
+    textSection({
+      slot: 'current',
+      what: 'current plan',
+      text: current.block.trim(),
+      weight: 5,
+      label: 'CURRENT PLAN',
+    }),
     textSection({ slot: 'task', what: 'task', text: inputs.barePrompt.trim(), weight: 4 }),
     entrySection({ slot: 'issues', what: 'recurring defects', entries: issues, weight: 1, label: 'DEFECTS' }),
     {
@@ -102,14 +108,14 @@ export function proposerSections(inputs: ProposerInputs, tools: BlockTools): Sec
       : textSection({
           slot: 'best',
           what: 'best plan',
-          text: `Version ${best.version}. Why judges preferred it: ${best.reasons.trim() || 'not recorded'}\n${best.block}`,
+          text: `Version ${best.version}. Why judges preferred it: ${best.reasons.trim() || 'not recorded'}\n${best.block.trim()}`,
           weight: 3,
           label: 'BEST PLAN',
         }),
     callSection(inputs),
     current.version === 0
       ? { slot: 'initial', need: 0, weight: 0, render: () => whole('the current plan') }
-      : textSection({ slot: 'initial', what: 'first plan', text: initialBlock, weight: 1, label: 'FIRST PLAN' }),
+      : textSection({ slot: 'initial', what: 'first plan', text: initialBlock.trim(), weight: 1, label: 'FIRST PLAN' }),
   ];
 }
 
