@@ -75,7 +75,7 @@ function countNumbers(root: unknown): { finite: number; invalid: number; missing
     if (value === null) counts.missing++;
     else if (typeof value === 'number') Number.isFinite(value) ? counts.finite++ : counts.invalid++;
     else if (typeof value === 'string' && /^[+-]?(nan|inf(inity)?)$/i.test(value.trim())) counts.invalid++;
-    else if (typeof value === 'object') open.push(...Object.values(value));
+    else if (typeof value === 'object') for (const inner of Object.values(value)) open.push(inner);
   }
   return counts;
 }
