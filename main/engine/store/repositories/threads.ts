@@ -70,6 +70,14 @@ export interface TokenTotals {
   readonly decodeMs: number;
 }
 
+/** Sums over the completions of one kind of owner. */
+export interface OwnerCosts {
+  readonly ownerKind: OwnerKind;
+  readonly owners: number;
+  readonly evaluatedTokens: number;
+  readonly completionTokens: number;
+}
+
 const threadColumns = [
   'threadId',
   'experimentId',
@@ -170,8 +178,14 @@ export function threadRepository(db: Database.Database) {
        ifnull(sum(ledgerMisses), 0) AS ledgerMisses, ifnull(sum(prefillMs), 0) AS prefillMs, ifnull(sum(decodeMs), 0) AS decodeMs
      FROM completions WHERE experimentId = ?`,
   );
+  const costs = db.prepare<[string], OwnerCosts>(
+    `SELECT t.ownerKind AS ownerKind, count(DISTINCT t.ownerId) AS owners, sum(c.evaluatedTokens) AS evaluatedTokens,
+       sum(c.completionTokens) AS completionTokens
+     FROM completions c JOIN threads t ON t.threadId = c.threadId WHERE c.experimentId = ? GROUP BY t.ownerKind`,
+  );
   return {
     projections,
+    costs: (experimentId: string) => costs.all(experimentId),
     ofOwner: (kind: OwnerKind, ownerId: string) => ofOwner.all(kind, ownerId),
     byId: (threadId: string) => byId.get(threadId),
     completions: (threadId: string) => completions.all(threadId),

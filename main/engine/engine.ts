@@ -1,0 +1,275 @@
+import { join } from 'node:path';
+import { MassError } from '../common/base/errors.ts';
+import type { Logger } from '../common/base/logger.ts';
+import type { StoredEvent } from '../common/domain/events.ts';
+import type { EngineHandlers } from '../common/protocol/engine.ts';
+import type { EpisodeRequest } from './agents/agent-runtime.ts';
+import { createCycleServices } from './cycle-services.ts';
+import type { EndpointProvider } from './endpoints/endpoint.ts';
+import { startInference } from './endpoints/inference-process.ts';
+import { createLocalEndpoints } from './endpoints/local-endpoint.ts';
+import { createExperiment, type Experiment, requireExperiment } from './experiments.ts';
+import { runDoctor } from './handlers/doctor.ts';
+import { modelHandlers, requireModel } from './handlers/models.ts';
+import type { HandlerParts } from './handlers/parts.ts';
+import { taskHandlers } from './handlers/tasks.ts';
+import { estimatePlan } from './plan.ts';
+import { prunable, prune } from './prune.ts';
+import { reconcile } from './reconcile.ts';
+import { type ActiveRun, createRunner, type RunOrder } from './runner/runner.ts';
+import { createSandbox } from './sandbox/detect.ts';
+import { ensurePythonEnvironment } from './sandbox/python-environment.ts';
+import type { Sandbox } from './sandbox/sandbox.ts';
+import { collectStage } from './stages/collect.ts';
+import { rankStage } from './stages/rank.ts';
+import { recordCompletion } from './stages/record-completion.ts';
+import { searchStage } from './stages/search.ts';
+import { selectStage } from './stages/select.ts';
+import { workspaceManifest } from './stages/workspace-manifest.ts';
+import { experimentStatus } from './status.ts';
+import { openStore, type Store } from './store/store.ts';
+
+/** The parts of a run that are processes or files of this machine; tests give scripted ones. */
+export interface RunWorld {
+  openEndpoints(
+    experiment: Experiment,
+    store: Store,
+  ): Promise<{ endpoints: EndpointProvider; dispose(): Promise<void> }>;
+  openSandbox(experiment: Experiment): Promise<Sandbox>;
+  openEnvironment(signal: AbortSignal): Promise<EpisodeRequest['environment']>;
+  readonly retryDelay?: (retry: number) => number;
+}
+
+export interface EngineOptions {
+  readonly dataFolder: string;
+  readonly version: string;
+  readonly logger: Logger;
+  readonly world?: RunWorld;
+}
+
+export interface Engine {
+  readonly handlers: EngineHandlers;
+  onEvents(listener: (events: readonly StoredEvent[]) => void): () => void;
+  /** Ends runs ("after" the units in flight, or "now") and closes the store. */
+  shutdown(mode: 'after' | 'now'): Promise<void>;
+  idle(): boolean;
+}
+
+/** Opens the data folder and closes what a dead predecessor left open. The caller holds the folder's lock. */
+export async function createEngine(options: EngineOptions): Promise<Engine> {
+  const { dataFolder, version, logger } = options;
+  const store = openStore(dataFolder);
+  const closed = reconcile(store);
+  if (closed > 0) logger.log('warn', 'Closed what an earlier engine left open.', { entries: closed });
+  const world = options.world ?? localWorld(dataFolder, logger);
+  const runner = createRunner({
+    append: (...events) => void store.append(...events),
+    prepare: (order, signal) => prepareRun({ store, world, logger }, order, signal),
+    logger,
+  });
+  const parts: HandlerParts = { store, logger, version };
+  const startedAt = Date.now();
+  const runOf = (name: string) => runner.active().find((run) => run.order.name === name);
+
+  const handlers: EngineHandlers = {
+    ...modelHandlers(parts),
+    ...taskHandlers,
+    'engine.info': async () => ({
+      pid: process.pid,
+      version,
+      dataFolder,
+      startedAt,
+      lastSeq: store.lastSeq(),
+      lease: leaseOf(runner.active()),
+      activeRuns: runner.active().map((run) => ({ experiment: run.order.name, runId: run.runId })),
+    }),
+    'engine.stop': async ({ mode, experiment }) => {
+      const runs =
+        experiment === undefined ? runner.active() : runner.active().filter((run) => run.order.name === experiment);
+      const inFlight = store.episodes
+        .openAttempts()
+        .filter((row) => runs.some((run) => run.order.experimentId === row.experimentId));
+      const lostIfNow = describeLoss(
+        store,
+        inFlight.map((row) => row.attemptId),
+      );
+      if (mode === 'preview') return { inFlight: inFlight.map((row) => row.attemptId), lostIfNow, stopped: false };
+      for (const run of runs) run.stop(mode);
+      await Promise.all(runs.map((run) => run.ended));
+      return { inFlight: inFlight.map((row) => row.attemptId), lostIfNow, stopped: true };
+    },
+    'doctor.run': ({ repair }, context) => runDoctor(parts, { repair, context }),
+    'experiment.create': ({ name, config }) => createExperiment(store, { name, config, massVersion: version }),
+    'experiment.list': async () =>
+      store.experiments.all().map((row) => ({
+        name: row.name,
+        createdAt: row.createdAt,
+        state: store.experiments.runs(row.experimentId).at(-1)?.state ?? 'new',
+        model: requireExperiment(store, row.name).config.model.id,
+      })),
+    'experiment.status': async ({ name }) =>
+      experimentStatus(store, requireExperiment(store, name), runOf(name)?.doing() ?? null),
+    'experiment.plan': async ({ name }) => estimatePlan(store, requireExperiment(store, name)),
+    'experiment.prune': async ({ name, dryRun }) => {
+      const experiment = requireExperiment(store, name);
+      if (runOf(name)) throw new MassError('conflict', `"${name}" is running; stop it before pruning.`);
+      const kept =
+        store.episodes.attemptsOfExperiment(experiment.experimentId).length - prunable(store, experiment).length;
+      const bytesOf = async (folder: string) => (await workspaceManifest(folder).catch(() => ({ bytes: 0 }))).bytes;
+      if (dryRun) return { attempts: prunable(store, experiment).length, bytes: 0, kept };
+      return { ...(await prune(store, experiment, bytesOf)), kept };
+    },
+    'run.start': async ({ name, stages, tasks }) => {
+      const experiment = requireExperiment(store, name);
+      requireTasks(store, experiment, tasks ?? []);
+      const run = runner.start({
+        experimentId: experiment.experimentId,
+        name,
+        cycle: 1,
+        config: experiment.config,
+        stages,
+        tasks: tasks ?? null,
+      });
+      return { runId: run.runId };
+    },
+    'run.wait': async ({ runId }, { signal }) => {
+      const run = runner.find(runId);
+      if (run) return Promise.race([run.ended, rejectOnAbort(signal)]);
+      return endedRun(store, runId);
+    },
+    'events.since': async ({ after, limit, experiment }) =>
+      store.eventsSince(
+        after,
+        limit,
+        experiment === undefined ? null : requireExperiment(store, experiment).experimentId,
+      ),
+    'events.subscribe': async () => ({ lastSeq: store.lastSeq() }),
+  };
+
+  return {
+    handlers,
+    onEvents: (listener) => store.onAppend(listener),
+    idle: () => runner.active().length === 0,
+    shutdown: async (mode) => {
+      const runs = runner.active();
+      for (const run of runs) run.stop(mode);
+      await Promise.all(runs.map((run) => run.ended));
+      store.close();
+    },
+  };
+}
+
+interface PrepareParts {
+  readonly store: Store;
+  readonly world: RunWorld;
+  readonly logger: Logger;
+}
+
+/** Starts what a run needs, in an order in which the cheap refusals come first; disposes in reverse. */
+async function prepareRun({ store, world, logger }: PrepareParts, order: RunOrder, signal: AbortSignal) {
+  const experiment = requireExperiment(store, order.name);
+  const sandbox = await world.openSandbox(experiment);
+  if (sandbox.mode === 'host')
+    store.append({
+      type: 'notice',
+      experimentId: experiment.experimentId,
+      level: 'warning',
+      code: 'sandbox-off',
+      message: 'Model-written commands run on this machine unprotected (sandbox.mode is "host").',
+    });
+  const environment = await world.openEnvironment(signal);
+  const { endpoints, dispose } = await world.openEndpoints(experiment, store);
+  const services = createCycleServices({
+    store,
+    experiment,
+    endpoints,
+    sandbox,
+    environment,
+    logger,
+    ...(world.retryDelay ? { retryDelay: world.retryDelay } : {}),
+  });
+  return {
+    stages: [searchStage(services), collectStage(services), rankStage(services), selectStage(services)],
+    dispose,
+  };
+}
+
+/** The real world: a supervised llama.cpp process, bubblewrap, and the locked Python environment. */
+function localWorld(dataFolder: string, logger: Logger): RunWorld {
+  return {
+    openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, logger),
+    openEnvironment: (signal) =>
+      ensurePythonEnvironment({
+        root: join(dataFolder, 'python'),
+        signal,
+        onProgress: (label) => logger.log('info', label),
+      }),
+    openEndpoints: async (experiment, store) => {
+      const { model } = experiment.config;
+      const row = requireModel(store, model.id);
+      const generation = store.experiments.generations(experiment.experimentId)[0];
+      if (generation && generation.modelSha256 !== row.sha256)
+        throw new MassError(
+          'conflict',
+          `The file of "${model.id}" is not the one "${experiment.name}" was created with; restore it, or create a new experiment.`,
+        );
+      const inference = await startInference({
+        order: { model, path: row.path, sha256: row.sha256, adapter: null },
+        onRecord: async (record) => recordCompletion(store, record),
+        logger,
+      });
+      const endpoints = createLocalEndpoints(inference);
+      return {
+        endpoints,
+        dispose: async () => {
+          await endpoints.dispose();
+          await inference.dispose();
+        },
+      };
+    },
+  };
+}
+
+const leaseOf = (runs: readonly ActiveRun[]): string | null => {
+  const [run] = runs;
+  return run ? `serve ${run.order.config.model.id} for "${run.order.name}"` : null;
+};
+
+function describeLoss(store: Store, attemptIds: readonly string[]): string {
+  if (attemptIds.length === 0) return 'Nothing is in flight that would be lost.';
+  const tokens = attemptIds
+    .flatMap((attemptId) => store.threads.ofOwner('attempt', attemptId))
+    .flatMap((thread) => store.threads.completions(thread.threadId))
+    .reduce((sum, row) => sum + row.completionTokens, 0);
+  return `${attemptIds.length} episode${attemptIds.length === 1 ? '' : 's'} in flight with ${tokens} generated tokens would be lost and run again.`;
+}
+
+function requireTasks(store: Store, experiment: Experiment, wanted: readonly string[]): void {
+  const known = store.tasks.of(experiment.experimentId).map((row) => row.taskId);
+  const unknown = wanted.filter((id) => !known.includes(id));
+  if (unknown.length > 0)
+    throw new MassError(
+      'usage',
+      `"${experiment.name}" has no task ${unknown.join(', ')}; it has: ${known.join(', ')}.`,
+    );
+}
+
+function endedRun(store: Store, runId: string) {
+  for (const experiment of store.experiments.all()) {
+    const run = store.experiments.runs(experiment.experimentId).find((row) => row.runId === runId);
+    if (run)
+      return {
+        state: run.state,
+        message: run.message,
+        error: run.errorJson === null ? null : (JSON.parse(run.errorJson) as unknown),
+      };
+  }
+  throw new MassError('not_found', `There is no run ${runId}.`);
+}
+
+const rejectOnAbort = (signal: AbortSignal): Promise<never> =>
+  new Promise((_resolve, reject) => {
+    signal.addEventListener('abort', () => reject(new MassError('cancelled', 'Waiting ended; the run goes on.')), {
+      once: true,
+    });
+  });

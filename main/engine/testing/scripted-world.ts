@@ -1,0 +1,79 @@
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { silentLogger } from '../../common/base/logger.ts';
+import type { ExperimentConfigInput } from '../../common/domain/config.ts';
+import { createScriptedEndpoints, type ScriptedEndpointOptions } from '../endpoints/scripted-endpoint.ts';
+import type { RunWorld } from '../engine.ts';
+import { createSandbox } from '../sandbox/detect.ts';
+import { recordCompletion } from '../stages/record-completion.ts';
+import type { Store } from '../store/store.ts';
+import { scriptedTeam } from './scripted-team.ts';
+
+/** Real store, real sandbox, real files; only the model is scripted. */
+export function scriptedWorld(
+  options: { latencyMs?: number; answer?: ScriptedEndpointOptions['answer'] } = {},
+): RunWorld {
+  return {
+    openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, silentLogger),
+    openEnvironment: () => Promise.resolve({ mounts: {}, env: {}, description: 'bash' }),
+    openEndpoints: (_experiment, store) =>
+      Promise.resolve({
+        endpoints: createScriptedEndpoints({
+          answer: options.answer ?? scriptedTeam,
+          onRecord: async (record) => recordCompletion(store, record),
+          latencyMs: options.latencyMs ?? 0,
+        }),
+        dispose: () => Promise.resolve(),
+      }),
+    retryDelay: () => 1,
+  };
+}
+
+/** Three tasks without input files: one, two (train), three (test). */
+export function writeTaskLibrary(folder: string): string {
+  ['one', 'two', 'three'].forEach((id, i) => {
+    const task = join(folder, id);
+    mkdirSync(task, { recursive: true });
+    const deliverables = [{ path: 'report.md', kind: 'report', description: 'what was found' }];
+    writeFileSync(
+      join(task, 'task.json'),
+      JSON.stringify({ id, number: 11 + i, title: `Task ${id}`, domain: 'finance', deliverables }),
+    );
+    writeFileSync(join(task, 'prompt.md'), `Write report.md about task ${id}.\n`);
+    writeFileSync(
+      join(task, 'workflow.json'),
+      JSON.stringify({
+        agents: [{ agent_id: 'writer', role: 'writer', instruction: 'Write at LEVEL-1.', contract: 'report.md' }],
+        hops: [{ from: 'orchestrator', to: 'writer', handoff: 'write' }],
+      }),
+    );
+  });
+  return folder;
+}
+
+/** A small cycle over `writeTaskLibrary`. */
+export const scriptedConfig = (library: string): ExperimentConfigInput => ({
+  model: { id: 'scripted', contextSize: 100_000, sequences: 1 },
+  tasks: { library, train: ['one', 'two'], test: ['three'] },
+  executor: { turnTokens: 1000, contextSafety: 100 },
+  search: { updates: 2, callTokens: 4000 },
+  judging: { callTokens: 2000 },
+  collect: { runs: 4 },
+  rank: { opponents: 3 },
+  select: { train: 2, validate: 1 },
+  parallel: 3,
+});
+
+/** Registers the model the configuration names; its file is never opened. */
+export function registerScriptedModel(store: Pick<Store, 'append' | 'models'>): void {
+  if (store.models.byId('scripted')) return;
+  store.append({
+    type: 'model.registered',
+    modelId: 'scripted',
+    path: '/dev/null',
+    bytes: 0,
+    sha256: '0'.repeat(64),
+    architecture: 'scripted',
+    source: 'test',
+  });
+}
