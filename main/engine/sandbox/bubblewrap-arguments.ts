@@ -14,12 +14,11 @@ const INSIDE_ID = '1000';
 export const PASSWD = `agent:x:${INSIDE_ID}:${INSIDE_ID}::${INSIDE.home}:/bin/bash\n`;
 const MIB = 1024 * 1024;
 
-/** Child file descriptors beyond stdio, in the order they are passed to spawn. */
-export const FD = { info: 3, started: 4, passwd: 5, firstMount: 6 } as const;
+/** Child file descriptors beyond stdio. */
+export const FD = { info: 3, started: 4, passwd: 5 } as const;
 
-/** A mount of an already opened path (`fd`), or of a path when this bubblewrap is too old to take descriptors. */
 export interface Mount {
-  readonly source: { readonly fd: number } | { readonly path: string };
+  readonly source: string;
   readonly target: string;
   readonly writable: boolean;
 }
@@ -86,10 +85,11 @@ const temporary = (target: string, limits: SandboxLimits): string[] => [
   ...['--size', String(Math.floor((limits.memoryMiB * MIB) / 2)), '--perms', '1777', '--tmpfs', target],
 ];
 
-function mountArguments({ source, target, writable }: Mount): string[] {
-  const option = `--${writable ? '' : 'ro-'}bind`;
-  return 'fd' in source ? [`${option}-fd`, String(source.fd), target] : [option, source.path, target];
-}
+const mountArguments = ({ source, target, writable }: Mount): string[] => [
+  writable ? '--bind' : '--ro-bind',
+  source,
+  target,
+];
 
 /** /usr and the links or folders beside it, read-only, as this distribution lays them out. */
 function systemMounts(): string[] {

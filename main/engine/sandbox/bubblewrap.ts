@@ -2,10 +2,11 @@ import { spawn } from 'node:child_process';
 import fs from 'node:fs';
 import type { Readable, Writable } from 'node:stream';
 import { MassError } from '../../common/base/errors.ts';
-import { bubblewrapArguments, FD, INSIDE, type Mount, PASSWD } from './bubblewrap-arguments.ts';
+import { bubblewrapArguments, FD, INSIDE, PASSWD } from './bubblewrap-arguments.ts';
 import { NamespaceTree } from './namespace-tree.ts';
 import { openOutputPipes } from './output-pipes.ts';
 import type { CommandRequest, CommandResult, Owner, Sandbox } from './sandbox.ts';
+import { stage } from './staging.ts';
 import { notRun, supervise } from './supervise.ts';
 import { makeWorkspace } from './workspace.ts';
 
@@ -13,8 +14,6 @@ import { makeWorkspace } from './workspace.ts';
 export interface BubblewrapFeatures {
   /** Absolute path of the program. */
   readonly program: string;
-  /** Takes mounts as open descriptors: needed when the engine is root, whose folders an unprivileged bwrap cannot enter. */
-  readonly bindFd: boolean;
   /** Can forbid user namespaces inside (bubblewrap 0.8). */
   readonly disableUserNamespaces: boolean;
 }
@@ -29,11 +28,6 @@ const MAX_COMMAND_BYTES = 128 * 1024 - 1;
 
 export function createBubblewrapSandbox(features: BubblewrapFeatures): Sandbox {
   const owner = process.getuid?.() === 0 ? SANDBOX_OWNER : null;
-  if (owner && !features.bindFd)
-    throw new MassError(
-      'prerequisite',
-      'This bubblewrap is too old to be used by root; install version 0.9 (or a patched 0.8), or start the engine as an ordinary user.',
-    );
   return {
     mode: 'bubblewrap',
     owner,
@@ -49,7 +43,7 @@ async function runCommand(
 ): Promise<CommandResult> {
   const refusal = refuse(request);
   if (refusal) return refusal;
-  const tree = await start(request, features, owner);
+  const { tree, dispose } = await start(request, features, owner);
   try {
     const result = await supervise(tree, request);
     if (!tree.hasStarted && !result.cancelled && result.limit === null) throw neverStarted(result.stderr);
@@ -58,6 +52,7 @@ async function runCommand(
     throw error instanceof MassError ? error : neverStarted(String(error), error);
   } finally {
     tree.close();
+    await dispose();
   }
 }
 
@@ -73,65 +68,57 @@ function refuse(request: CommandRequest): CommandResult | null {
   );
 }
 
-async function start(
-  request: CommandRequest,
-  features: BubblewrapFeatures,
-  owner: Owner | null,
-): Promise<NamespaceTree> {
+/** A started sandbox and what to remove from the host after it. */
+interface Started {
+  readonly tree: NamespaceTree;
+  readonly dispose: () => Promise<void>;
+}
+
+async function start(request: CommandRequest, features: BubblewrapFeatures, owner: Owner | null): Promise<Started> {
+  const readOnly = Object.entries(request.readOnlyMounts ?? {});
+  const sources = [...readOnly.map(([source]) => source), request.workspace];
+  requireFolders(sources);
+  const staged = owner ? await stage(sources, owner) : null;
+  const dispose = async (): Promise<void> => staged?.dispose();
+  const targets = [...readOnly.map(([, target]) => target), INSIDE.workspace];
+  const mounts = targets.map((target, index) => ({
+    source: (staged?.paths ?? sources)[index] as string,
+    target,
+    writable: target === INSIDE.workspace,
+  }));
+  const { command, limits, env = {} } = request;
+  const { program, disableUserNamespaces } = features;
+  const inner = bubblewrapArguments({ command, limits, mounts, env, disableUserNamespaces });
   const pipes = await openOutputPipes();
-  const opened: number[] = [];
   try {
-    const mounts = openMounts(request, features, opened);
-    const child = spawn(
-      features.program,
-      bubblewrapArguments({
-        command: request.command,
-        limits: request.limits,
-        mounts,
-        env: request.env ?? {},
-        disableUserNamespaces: features.disableUserNamespaces,
-      }),
-      { stdio: ['ignore', ...pipes.writers, 'pipe', 'pipe', 'pipe', ...opened], env: {}, cwd: '/', ...(owner ?? {}) },
-    );
+    const child = spawn(staged?.program ?? program, staged ? [...staged.prefix, program, ...inner] : inner, {
+      stdio: ['ignore', ...pipes.writers, 'pipe', 'pipe', 'pipe'],
+      env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
+      cwd: '/',
+    });
     // 'pipe' at these positions always makes streams, for a spawn that fails too.
-    const info = child.stdio[FD.info] as Readable;
-    const mark = child.stdio[FD.started] as Readable;
-    const passwd = child.stdio[FD.passwd] as Writable;
+    const stdio = child.stdio as readonly unknown[];
+    const passwd = stdio[FD.passwd] as Writable;
     passwd.on('error', () => undefined); // bwrap ended before reading it: its exit tells why.
     passwd.end(PASSWD);
     const { stdout, stderr } = pipes;
-    return new NamespaceTree({ child, stdout, stderr, info, mark, workspace: request.workspace });
+    const info = stdio[FD.info] as Readable;
+    const mark = stdio[FD.started] as Readable;
+    return { tree: new NamespaceTree({ child, stdout, stderr, info, mark, workspace: request.workspace }), dispose };
   } catch (error) {
     pipes.stdout.destroy();
     pipes.stderr.destroy();
+    await dispose();
     throw error;
   } finally {
     pipes.closeWriters();
-    for (const fd of opened) fs.closeSync(fd);
   }
 }
 
-/** Opens what is mounted, as the engine: the unprivileged bwrap could not walk to it. Appends to `opened`. */
-function openMounts(request: CommandRequest, features: BubblewrapFeatures, opened: number[]): Mount[] {
-  const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = fs.constants;
-  const open = (path: string, flags: number): Mount['source'] => {
-    if (!features.bindFd) return { path };
-    try {
-      opened.push(fs.openSync(path, flags));
-    } catch (error) {
-      throw new MassError('infrastructure', `The sandbox cannot mount ${path}; check that it exists.`, {
-        cause: error,
-      });
-    }
-    return { fd: FD.firstMount + opened.length - 1 };
-  };
-  const readOnly = Object.entries(request.readOnlyMounts ?? {}).map(([path, target]) => ({
-    source: open(path, O_RDONLY),
-    target,
-    writable: false,
-  }));
-  const workspace = open(request.workspace, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  return [...readOnly, { source: workspace, target: INSIDE.workspace, writable: true }];
+function requireFolders(folders: readonly string[]): void {
+  for (const folder of folders)
+    if (!fs.lstatSync(folder, { throwIfNoEntry: false })?.isDirectory())
+      throw new MassError('infrastructure', `The sandbox needs the folder ${folder}, which does not exist.`);
 }
 
 const neverStarted = (stderr: string, cause?: unknown): MassError =>

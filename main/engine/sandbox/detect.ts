@@ -34,7 +34,6 @@ export async function detectSandbox(searchPath = process.env.PATH ?? ''): Promis
     const help = (await run(program, ['--help'])).stdout;
     const features = {
       program,
-      bindFd: help.includes('--ro-bind-fd'),
       disableUserNamespaces: help.includes('--disable-userns'),
     };
     await probe(features);
