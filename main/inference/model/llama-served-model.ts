@@ -1,0 +1,106 @@
+import type { LlamaContext, LlamaModel, Token } from 'node-llama-cpp';
+import type { Logger } from '../../common/base/logger.ts';
+import type { MemoryPlan } from '../../common/domain/memory-plan.ts';
+import type { LoadOrder } from '../../common/protocol/inference.ts';
+import type { CheckpointLimits } from '../scheduler/checkpoints.ts';
+import type { ExclusiveGate } from '../scheduler/exclusive-gate.ts';
+import { GrammarCompiler } from '../scheduler/grammar.ts';
+import type { MetricsCounter } from '../scheduler/metrics.ts';
+import { Scheduler } from '../scheduler/scheduler.ts';
+import type { Device } from './device.ts';
+import type { LoadedModel } from './load.ts';
+import type { ModelFile } from './model-file.ts';
+import type { GenerateRequest, GenerateResult, JsonSchema, ModelInfo, SchedulerMetrics } from './served-model.ts';
+
+export interface LlamaServedModelOptions {
+  readonly order: LoadOrder;
+  readonly file: ModelFile;
+  readonly device: Device;
+  readonly plan: MemoryPlan;
+  readonly model: LlamaModel;
+  readonly context: LlamaContext;
+  readonly gate: ExclusiveGate;
+  readonly metrics: MetricsCounter;
+  readonly checkpoints: CheckpointLimits;
+  readonly logger: Logger;
+}
+
+/** A loaded model behind the `ServedModel` contract. It owns the context, the model and the llama.cpp instance. */
+export class LlamaServedModel implements LoadedModel {
+  readonly info: ModelInfo;
+  readonly plan: MemoryPlan;
+  readonly #options: LlamaServedModelOptions;
+  readonly #grammars: GrammarCompiler;
+  readonly #scheduler: Scheduler;
+  #disposing: Promise<void> | null = null;
+
+  constructor(options: LlamaServedModelOptions) {
+    this.#options = options;
+    this.plan = options.plan;
+    this.info = describe(options);
+    this.#grammars = new GrammarCompiler(options.device.llama);
+    this.#scheduler = new Scheduler({
+      ...options,
+      grammars: this.#grammars,
+      contextSize: this.info.contextSize,
+      sequences: this.info.sequences,
+      endIds: new Set(this.info.endIds),
+    });
+  }
+
+  tokenize(text: string, { special }: { special: boolean }): number[] {
+    return this.#options.model.tokenize(text, special);
+  }
+
+  detokenize(ids: readonly number[], { special }: { special: boolean }): string {
+    return this.#options.model.detokenize(ids as readonly Token[], special);
+  }
+
+  generate(request: GenerateRequest): Promise<GenerateResult> {
+    return this.#scheduler.generate(request);
+  }
+
+  async checkSchema(schema: JsonSchema): Promise<void> {
+    await this.#grammars.compile(schema);
+  }
+
+  metrics(): SchedulerMetrics {
+    return this.#scheduler.metrics();
+  }
+
+  dispose(): Promise<void> {
+    this.#disposing ??= this.#close();
+    return this.#disposing;
+  }
+
+  async #close(): Promise<void> {
+    await this.#scheduler.dispose();
+    await this.#options.context.dispose();
+    await this.#options.model.dispose();
+    await this.#options.device.llama.dispose();
+  }
+}
+
+function describe({ order, file, device, plan, model }: LlamaServedModelOptions): ModelInfo {
+  const { tokens } = model;
+  const template = file.info.metadata.tokenizer?.chat_template;
+  const endIds: number[] = [];
+  for (const id of model.iterateAllTokens()) if (model.isEogToken(id)) endIds.push(id);
+  return {
+    id: order.model.id,
+    path: order.path,
+    sha256: order.sha256,
+    adapterSha256: order.adapter?.sha256 ?? null,
+    architecture: file.info.metadata.general.architecture,
+    hybrid: model.fileInsights.isHybrid || model.fileInsights.isRecurrent,
+    chatTemplate: typeof template === 'string' ? template : null,
+    bosToken: tokens.bosString,
+    eosToken: tokens.eosString,
+    endIds,
+    addedBosId: tokens.shouldPrependBosToken ? tokens.bos : null,
+    vocabularySize: file.shape.vocabulary,
+    contextSize: plan.contextSize,
+    sequences: plan.sequences,
+    device: device.description,
+  };
+}

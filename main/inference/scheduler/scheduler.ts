@@ -1,0 +1,158 @@
+import type { LlamaContext } from 'node-llama-cpp';
+import { cancelled, isCancelled, MassError } from '../../common/base/errors.ts';
+import type { Logger } from '../../common/base/logger.ts';
+import type { GenerateRequest, GenerateResult, SchedulerMetrics } from '../model/served-model.ts';
+import type { CheckpointLimits } from './checkpoints.ts';
+import type { ExclusiveGate } from './exclusive-gate.ts';
+import { checkRequest, type GenerationDependencies, prefixOf, runGeneration } from './generation.ts';
+import { RequestQueue } from './request-queue.ts';
+import { SequenceSlot } from './sequence-slot.ts';
+import { chooseSlot } from './slot-choice.ts';
+
+export interface SchedulerOptions extends Omit<GenerationDependencies, 'sliceSize'> {
+  readonly context: LlamaContext;
+  readonly gate: ExclusiveGate;
+  readonly checkpoints: CheckpointLimits;
+  readonly sequences: number;
+  readonly logger: Logger;
+}
+
+/** Tokens of a prefill slice: alone, and while others decode (each of their tokens waits for the batch it is in). */
+const SLICE_ALONE = 512;
+const SLICE_SHARED = 256;
+
+interface Waiting {
+  readonly request: GenerateRequest;
+  readonly priority: number;
+  /** ids to have in place; kept because the choice looks at it every time a sequence frees up */
+  readonly target: readonly number[];
+  readonly since: number;
+  readonly start: (slot: SequenceSlot) => void;
+  readonly fail: (error: unknown) => void;
+}
+
+/** Runs requests on the context's sequences: at most one a sequence, the rest wait in a fair queue. */
+export class Scheduler {
+  readonly #options: SchedulerOptions;
+  readonly #slots: SequenceSlot[];
+  readonly #queue = new RequestQueue<Waiting>();
+  readonly #running = new Set<Promise<unknown>>();
+  readonly #stop = new AbortController();
+  readonly #dependencies: GenerationDependencies;
+  #assignments = 0;
+
+  constructor(options: SchedulerOptions) {
+    this.#options = options;
+    this.#slots = Array.from(
+      { length: options.sequences },
+      () => new SequenceSlot({ context: options.context, gate: options.gate, limits: options.checkpoints }),
+    );
+    this.#dependencies = {
+      ...options,
+      sliceSize: () => (options.gate.expected > 1 ? SLICE_SHARED : SLICE_ALONE),
+    };
+  }
+
+  async generate(request: GenerateRequest): Promise<GenerateResult> {
+    checkRequest(request, this.#options.contextSize);
+    const { slot, queueMs } = await this.#acquire(request);
+    const signals = [this.#stop.signal, ...(request.signal ? [request.signal] : [])];
+    const work = this.#runOn(slot, request, { signal: AbortSignal.any(signals), queueMs });
+    this.#running.add(work);
+    try {
+      return await work;
+    } finally {
+      this.#running.delete(work);
+      slot.busy = false;
+      this.#pump();
+    }
+  }
+
+  metrics(): SchedulerMetrics {
+    return this.#options.metrics.snapshot({
+      queued: this.#queue.length,
+      running: this.#running.size,
+      checkpointBytes: this.#slots.reduce((sum, slot) => sum + slot.checkpointBytes, 0),
+    });
+  }
+
+  /** Cancels what waits and what runs, then frees the sequences. */
+  async dispose(): Promise<void> {
+    this.#stop.abort();
+    for (const waiting of this.#queue.drain()) waiting.fail(cancelled('The model was unloaded.'));
+    await Promise.allSettled(this.#running);
+    await Promise.all(this.#slots.map((slot) => slot.dispose()));
+  }
+
+  #acquire(request: GenerateRequest): Promise<{ slot: SequenceSlot; queueMs: number }> {
+    return new Promise((resolve, reject) => {
+      if (request.signal?.aborted || this.#stop.signal.aborted) {
+        reject(cancelled('The request was cancelled.'));
+        return;
+      }
+      const since = performance.now();
+      const onAbort = (): void => {
+        if (this.#queue.remove(waiting)) reject(cancelled('The request was cancelled while it waited.'));
+      };
+      const waiting: Waiting = {
+        request,
+        priority: request.priority ?? 0,
+        target: prefixOf(request),
+        since,
+        start: (slot) => {
+          request.signal?.removeEventListener('abort', onAbort);
+          resolve({ slot, queueMs: performance.now() - since });
+        },
+        fail: (error) => {
+          request.signal?.removeEventListener('abort', onAbort);
+          reject(error);
+        },
+      };
+      request.signal?.addEventListener('abort', onAbort, { once: true });
+      this.#queue.push(waiting);
+      this.#pump();
+    });
+  }
+
+  #pump(): void {
+    for (;;) {
+      const free = this.#slots.filter((slot) => !slot.busy);
+      if (free.length === 0) return;
+      const next = this.#queue.take((waiting) => Math.max(...free.map((slot) => slot.reusable(waiting.target))));
+      if (next === undefined) return;
+      const { affinity } = next.request;
+      const views = free.map((slot) => ({
+        affinity: slot.affinity,
+        held: slot.held,
+        reusable: slot.reusable(next.target),
+        age: this.#assignments - slot.lastUsed,
+      }));
+      const slot = free[chooseSlot(views, { affinity, sequences: this.#slots.length })] as SequenceSlot;
+      slot.busy = true;
+      slot.affinity = affinity ?? null;
+      slot.lastUsed = ++this.#assignments;
+      next.start(slot);
+    }
+  }
+
+  async #runOn(
+    slot: SequenceSlot,
+    request: GenerateRequest,
+    run: { signal: AbortSignal; queueMs: number },
+  ): Promise<GenerateResult> {
+    try {
+      const result = await runGeneration(request, slot, this.#dependencies, run);
+      this.#options.metrics.complete();
+      return result;
+    } catch (error) {
+      if (run.signal.aborted) throw cancelled('The request was cancelled.');
+      if (isCancelled(error) || (error instanceof MassError && error.code === 'invalid_input')) throw error;
+      this.#options.logger.log('error', 'A request failed while evaluating', { error: String(error) });
+      await slot.reset();
+      if (error instanceof MassError) throw error;
+      throw new MassError('infrastructure', 'The model failed while evaluating the request; it can be sent again.', {
+        cause: error,
+      });
+    }
+  }
+}
