@@ -1,4 +1,3 @@
-import { silentLogger } from '../common/base/logger.ts';
 import { createChatFormat } from './chat/create-chat-format.ts';
 import { MemoryLedger } from './chat/ledger.ts';
 import { canonicalMessageHash } from './chat/message-hash.ts';
@@ -6,11 +5,11 @@ import { loadServedModel, planServedModel } from './model/load.ts';
 import { runInferenceProcess } from './run-inference-process.ts';
 
 await runInferenceProcess({
-  load: async (order, { logger }) => {
-    const model = await loadServedModel(order, { logger });
+  load: async (order, options) => {
+    const model = await loadServedModel(order, options);
     return { model, plan: model.plan };
   },
-  plan: (order) => planServedModel(order, { logger: silentLogger }),
+  plan: planServedModel,
   createFormat: createChatFormat,
   createLedger: () => new MemoryLedger(),
   hashMessage: canonicalMessageHash,

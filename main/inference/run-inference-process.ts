@@ -13,7 +13,7 @@ import { Recorder } from './server/recorder.ts';
 /** What the process is made of; tests put a scripted model here. */
 export interface InferenceParts {
   readonly load: (order: LoadOrder, options: { logger: Logger }) => Promise<{ model: ServedModel; plan: MemoryPlan }>;
-  readonly plan: (order: LoadOrder) => Promise<MemoryPlan>;
+  readonly plan: (order: LoadOrder, options: { logger: Logger }) => Promise<MemoryPlan>;
   readonly createFormat: CreateChatFormat;
   readonly createLedger: () => SampledTokenLedger;
   readonly hashMessage: (message: AssistantMessage) => string;
@@ -136,7 +136,8 @@ class InferenceProcess {
 
   async #plan(id: number, order: LoadOrder): Promise<void> {
     try {
-      await this.#send({ kind: 'plan-result', id, plan: await this.#parts.plan(order), error: null });
+      const plan = await this.#parts.plan(order, { logger: this.#logger });
+      await this.#send({ kind: 'plan-result', id, plan, error: null });
     } catch (error) {
       await this.#send({ kind: 'plan-result', id, plan: null, error: toErrorData(error) });
     }

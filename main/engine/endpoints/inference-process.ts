@@ -126,10 +126,20 @@ export class InferenceProcess implements AsyncDisposable {
     timer.abort();
   }
 
-  /** A bearer token for `owner`, usable at once. */
+  /** A bearer token for `owner`, usable at once. Errors: those of `serving` and of `ledgerOf`. */
   async grant(owner: string): Promise<string> {
     const token = randomBytes(32).toString('base64url');
     this.#grants.add(token, owner);
+    try {
+      await this.#announce(token, owner);
+      return token;
+    } catch (error) {
+      this.revoke(token);
+      throw error;
+    }
+  }
+
+  async #announce(token: string, owner: string): Promise<void> {
     for (;;) {
       const ledger = await this.#ledgerOf(owner);
       await this.serving();
@@ -143,7 +153,7 @@ export class InferenceProcess implements AsyncDisposable {
       child.send({ kind: 'grant', token, owner, ledger });
       try {
         await granted;
-        return token;
+        return;
       } catch (error) {
         // The next process gets the token with all others; asking once more confirms it.
         if (error instanceof ChildEnded) continue;
@@ -258,6 +268,8 @@ export class InferenceProcess implements AsyncDisposable {
   }
 
   #verifyGone(): void {
+    // 0 would be this process's own group.
+    if (this.pid === 0) return;
     try {
       process.kill(this.pid, 0);
       this.#options.logger.log('error', `The inference process ${this.pid} could not be ended; kill it by hand.`);

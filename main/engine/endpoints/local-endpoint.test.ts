@@ -237,7 +237,7 @@ describe('starting and stopping', () => {
     await expect(inference.serving()).rejects.toMatchObject({ code: 'cancelled' });
   });
 
-  it('gives the process neither secrets nor orphanhood', async () => {
+  it('leave no orphan when the engine is killed', async () => {
     const { fork } = await import('node:child_process');
     const parent = fork(new URL('./testing/orphan-parent.ts', import.meta.url).pathname, [entry], {
       execArgv: ['--disable-warning=ExperimentalWarning'],

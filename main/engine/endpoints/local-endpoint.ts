@@ -14,7 +14,7 @@ const maxBrokenConnections = 5;
 /** How long a full queue is waited for. */
 const maxBusyMs = 30 * 60_000;
 
-/** Endpoints over the supervised inference process, one bearer token per owner. Disposing closes idle connections only. */
+/** Endpoints over the supervised inference process, one bearer token per owner. Disposing closes the connections. */
 export function createLocalEndpoints(inference: InferenceProcess): EndpointProvider & AsyncDisposable {
   const agent = createAgent();
   return {
