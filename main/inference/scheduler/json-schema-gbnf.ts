@@ -21,8 +21,10 @@ const ANNOTATIONS = new Set([
 ]);
 
 const SHARED_RULES: Readonly<Record<string, string>> = {
-  // Bounded, so that a weak model cannot fill its budget with blanks.
-  space: String.raw`| " " | "\n"{1,2} [ \t]{0,20}`,
+  // Blanks only where printers of JSON put them, and bounded: a weak model would fill its budget with them.
+  start: String.raw`| " " | "\n"{1,2}`,
+  gap: String.raw`| " " | "\n" [ \t]{0,20}`,
+  colon: `":" " "?`,
   char: String.raw`[^"\\\x7F\x00-\x1F] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})`,
   string: String.raw`"\"" char* "\""`,
   integer: `"-"? ("0" | [1-9] [0-9]{0,15})`,
@@ -30,17 +32,17 @@ const SHARED_RULES: Readonly<Record<string, string>> = {
   boolean: `"true" | "false"`,
   null: `"null"`,
   any: 'object | array | string | number | boolean | null',
-  object: `"{" space (member ("," space member)*)? "}"`,
-  member: `string space ":" space any space`,
-  array: `"[" space (any space ("," space any space)*)? "]"`,
+  object: `"{" gap (member ("," gap member)* gap)? "}"`,
+  member: 'string colon any',
+  array: `"[" gap (any ("," gap any)* gap)? "]"`,
 };
 
 const SHARED_USES: Readonly<Record<string, readonly string[]>> = {
   string: ['char'],
   any: ['object', 'array', 'string', 'number', 'boolean', 'null'],
-  object: ['space', 'member'],
-  member: ['string', 'space', 'any'],
-  array: ['space', 'any'],
+  object: ['gap', 'member'],
+  member: ['string', 'colon', 'any'],
+  array: ['gap', 'any'],
 };
 
 /** llama.cpp refuses to repeat a symbol 2,000 times or more in one rule. */
@@ -62,7 +64,7 @@ class GbnfWriter {
   write(): string {
     const value = this.#value(this.#root, '#');
     // A reasoning block or a role header may be followed by a line break before the value.
-    this.#rules.set('root', `${this.#shared('space')} ${value}`);
+    this.#rules.set('root', `${this.#shared('start')} ${value}`);
     return `${[...this.#rules].map(([name, body]) => `${name} ::= ${body}`).join('\n')}\n`;
   }
 
@@ -128,48 +130,49 @@ class GbnfWriter {
     for (const name of required)
       if (!names.includes(name)) refuse(`${path}/required`, `names ${JSON.stringify(name)}, which is not a property`);
     const extra = node.additionalProperties ?? names.length === 0;
-    const space = this.#shared('space');
+    const gap = this.#shared('gap');
+    const colon = this.#shared('colon');
     const members = names.map((name, i) => {
       const value = this.#value(properties[name], `${path}/properties/${name}`);
       return {
-        rule: this.#rule(`member${i}`, `${quoted(JSON.stringify(name))} ${space} ":" ${space} ${value} ${space}`),
+        rule: this.#rule(`member${i}`, `${quoted(JSON.stringify(name))} ${colon} ${value}`),
         required: required.has(name),
       };
     });
     const open = extra === false ? null : this.#extraMember(extra, path);
     // `first` reads the rest when nothing has been written yet, `next` when a comma is due.
-    let first = open === null ? '' : `(${open} ("," ${space} ${open})*)?`;
-    let next = open === null ? '' : `("," ${space} ${open})*`;
+    let first = open === null ? '' : `(${open} ("," ${gap} ${open})*)?`;
+    let next = open === null ? '' : `("," ${gap} ${open})*`;
     for (const member of members.toReversed()) {
       const after = this.#rule('after', next === '' ? '""' : next);
       first = member.required
         ? `${member.rule} ${after}`
         : `(${member.rule} ${after} | ${first === '' ? '""' : first})`;
-      next = member.required ? `"," ${space} ${member.rule} ${after}` : `("," ${space} ${member.rule})? ${after}`;
+      next = member.required ? `"," ${gap} ${member.rule} ${after}` : `("," ${gap} ${member.rule})? ${after}`;
     }
-    return this.#rule('object', `"{" ${space} ${first} "}"`);
+    if (first === '') return this.#rule('object', `"{" ${gap} "}"`);
+    return this.#rule('object', `"{" ${gap} ${first} ${gap} "}"`);
   }
 
   #extraMember(extra: unknown, path: string): string {
     if (extra === true) return this.#shared('member');
-    const space = this.#shared('space');
     const value = this.#value(extra, `${path}/additionalProperties`);
-    return this.#rule('extra', `${this.#shared('string')} ${space} ":" ${space} ${value} ${space}`);
+    return this.#rule('extra', `${this.#shared('string')} ${this.#shared('colon')} ${value}`);
   }
 
   #array(node: JsonSchema, path: string): string {
-    const space = this.#shared('space');
+    const gap = this.#shared('gap');
     const items = node.items === undefined ? this.#shared('any') : this.#value(node.items, `${path}/items`);
-    const item = this.#rule('item', `${items} ${space}`);
-    const further = this.#rule('further', `"," ${space} ${item}`);
+    const item = this.#rule('item', items);
+    const further = this.#rule('further', `"," ${gap} ${item}`);
     const min = count(node.minItems ?? 0, `${path}/minItems`);
     const max = node.maxItems === undefined ? null : count(node.maxItems, `${path}/maxItems`);
     if (max !== null && max < min) refuse(`${path}/maxItems`, `is smaller than minItems ${min}`);
     if (min > MAX_ITEMS || (max ?? 0) > MAX_ITEMS) refuse(path, `bounds its items beyond ${MAX_ITEMS}`);
-    if (max === 0) return this.#rule('array', `"[" ${space} "]"`);
-    const rest = `${further}{${Math.max(0, min - 1)},${max === null ? '' : max - 1}}`;
-    const filled = max === 1 ? item : `${item} ${rest}`;
-    return this.#rule('array', `"[" ${space} ${min > 0 ? filled : `(${filled})?`} "]"`);
+    if (max === 0) return this.#rule('array', `"[" ${gap} "]"`);
+    const rest = max === 1 ? '' : `${further}{${Math.max(0, min - 1)},${max === null ? '' : max - 1}}`;
+    const filled = `${item} ${rest} ${gap}`;
+    return this.#rule('array', `"[" ${gap} ${min > 0 ? filled : `(${filled})?`} "]"`);
   }
 
   #string(node: JsonSchema, path: string): string {
@@ -212,7 +215,9 @@ class GbnfWriter {
   #number(node: JsonSchema, path: string): string {
     const range = integerRange(node);
     if (range === null) return this.#shared('number');
-    if (node.minimum === 0 && node.maximum === undefined && node.exclusiveMaximum === undefined)
+    if ('exclusiveMinimum' in node || 'exclusiveMaximum' in node)
+      return refuse(path, 'bounds a number exclusively, which cannot be enforced');
+    if (node.minimum === 0 && node.maximum === undefined)
       return this.#rule('number', `("0" | [1-9] [0-9]{0,15}) ("." [0-9]{1,16})?`);
     if (node.minimum === 0 && node.maximum === 1) return this.#rule('number', `"0" ("." [0-9]{1,16})? | "1" (".0")?`);
     return refuse(path, 'bounds a number in a way that cannot be enforced; only "at least 0" and "0 to 1" can');

@@ -128,7 +128,7 @@ export class Scheduler {
         age: this.#assignments - slot.lastUsed,
       }));
       const slot = free[chooseSlot(views, { affinity, sequences: this.#slots.length })] as SequenceSlot;
-      slot.busy = true;
+      slot.take();
       slot.affinity = affinity ?? null;
       slot.lastUsed = ++this.#assignments;
       next.start(slot);

@@ -38,6 +38,8 @@ export class SequenceSlot {
   readonly #gate: ExclusiveGate;
   readonly #limits: CheckpointLimits;
   #sequence: LlamaContextSequence;
+  /** ids of an idle sequence; the library copies them at every look, and the queue looks often */
+  #idleIds: readonly number[] | null = null;
 
   constructor(options: { context: LlamaContext; gate: ExclusiveGate; limits: CheckpointLimits }) {
     this.#context = options.context;
@@ -50,6 +52,12 @@ export class SequenceSlot {
     return this.#sequence;
   }
 
+  /** Forgets what was cached about the idle state; call when the slot is given to a request. */
+  take(): void {
+    this.busy = true;
+    this.#idleIds = null;
+  }
+
   get held(): number {
     return this.#sequence.nextTokenIndex;
   }
@@ -60,13 +68,19 @@ export class SequenceSlot {
 
   /** Leading ids of `target` that are in place or can be brought back without evaluation. */
   reusable(target: readonly number[]): number {
-    const held = this.#sequence.contextTokens;
+    const held = this.#ids();
     const common = commonPrefix(held, target);
     if (common === held.length || !this.#sequence.needsCheckpoints) return common;
     return heldCheckpoints(this.#sequence).reduce(
       (best, { length }) => (length <= common && length > best ? length : best),
       0,
     );
+  }
+
+  #ids(): readonly number[] {
+    if (this.busy) return this.#sequence.contextTokens;
+    this.#idleIds ??= this.#sequence.contextTokens;
+    return this.#idleIds;
   }
 
   /** Makes the state the longest reusable prefix of `target`; returns its length. */
