@@ -28,6 +28,10 @@ export interface RenderedPrompt {
 export interface ParserState {
   readonly reasoningOpen: boolean;
   readonly expectsJsonAction: boolean;
+  /** Tools whose calls are parsed; absent or empty: whatever looks like a call is content. */
+  readonly tools?: readonly ToolDefinition[];
+  /** Beginning of the answer that the prompt supplied and nobody sampled, e.g. `<tool_call>\n` of a required call. */
+  readonly supplied?: string;
 }
 
 /** Pieces of a streamed answer, in order; joined they equal the parsed message. */
