@@ -1,0 +1,123 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fromErrorData, MassError } from '../common/base/errors.ts';
+import { EngineFile, engineFileName, startErrorFileName } from '../common/protocol/engine-file.ts';
+import { ErrorDataSchema } from '../common/protocol/error-data.ts';
+import { isSameProcess } from '../node/process-identity.ts';
+import { projectRoot } from '../node/project-root.ts';
+import { type EngineConnection, openConnection } from './connection.ts';
+import { engineEnvironment } from './engine-environment.ts';
+
+export interface ConnectOptions {
+  readonly dataFolder: string;
+  /** start an engine when none runs */
+  readonly start: boolean;
+  /** another engine entry than main/engine/main.ts */
+  readonly entry?: string | undefined;
+}
+
+export interface AttachedEngine extends EngineConnection {
+  /** this call started the engine */
+  readonly started: boolean;
+}
+
+const startWaitMs = 60_000;
+const pollMs = 50;
+
+/**
+ * Attaches to the engine of a data folder, or starts one.
+ *
+ * @throws MassError `not_found` when none runs and `start` is false; the engine's own error when it cannot start.
+ */
+export async function connectEngine(options: ConnectOptions): Promise<AttachedEngine> {
+  const dataFolder = resolve(options.dataFolder);
+  const running = readEngineFile(dataFolder);
+  if (running !== null) return { ...(await openConnection(running)), started: false };
+  if (!options.start) throw new MassError('not_found', `No engine runs for ${dataFolder}.`);
+  return await startEngine(dataFolder, options.entry ?? join(projectRoot, 'main/engine/main.ts'));
+}
+
+/** null: no engine, or one that died without removing its file. */
+export function readEngineFile(dataFolder: string): EngineFile | null {
+  const parsed = EngineFile.safeParse(readJson(join(dataFolder, engineFileName)));
+  return parsed.success && isSameProcess(parsed.data.pid, parsed.data.identity) ? parsed.data : null;
+}
+
+async function startEngine(dataFolder: string, entry: string): Promise<AttachedEngine> {
+  const child = await spawnEngine(dataFolder, entry);
+  const deadline = performance.now() + startWaitMs;
+  while (performance.now() < deadline) {
+    const file = readEngineFile(dataFolder);
+    // Another client may have started one at the same moment; one of the two engines is refused by the lock.
+    if (file !== null) return { ...(await openConnection(file)), started: file.pid === child.pid };
+    if (child.exitCode !== null || child.signalCode !== null) {
+      const error = readStartError(dataFolder, child);
+      if (error.code !== 'conflict') throw error;
+      if (!(await appears(dataFolder, deadline))) throw error;
+      continue;
+    }
+    await sleep(pollMs);
+  }
+  child.kill('SIGTERM');
+  throw new MassError(
+    'infrastructure',
+    `The engine did not answer in ${startWaitMs / 1000} s; see ${logPath(dataFolder)}.`,
+  );
+}
+
+async function appears(dataFolder: string, deadline: number): Promise<boolean> {
+  const end = Math.min(deadline, performance.now() + 10_000);
+  while (performance.now() < end) {
+    if (readEngineFile(dataFolder) !== null) return true;
+    await sleep(pollMs);
+  }
+  return false;
+}
+
+async function spawnEngine(dataFolder: string, entry: string): Promise<ChildProcess> {
+  let log: number;
+  try {
+    mkdirSync(join(dataFolder, 'logs'), { recursive: true });
+    rmSync(join(dataFolder, startErrorFileName), { force: true });
+    log = openSync(logPath(dataFolder), 'a', 0o600);
+  } catch (error) {
+    throw new MassError('prerequisite', `${dataFolder} cannot be written; choose another folder with --data.`, {
+      cause: error,
+    });
+  }
+  try {
+    const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', entry, '--data', dataFolder], {
+      detached: true, // a session of its own: neither Ctrl-C nor the closing terminal reaches it
+      stdio: ['ignore', log, log],
+      env: engineEnvironment(process.env),
+      windowsHide: true,
+    });
+    await new Promise<void>((spawned, reject) => {
+      child.once('spawn', () => spawned());
+      child.once('error', reject);
+    });
+    child.unref();
+    return child;
+  } finally {
+    closeSync(log);
+  }
+}
+
+function readStartError(dataFolder: string, child: ChildProcess): MassError {
+  const parsed = ErrorDataSchema.safeParse(readJson(join(dataFolder, startErrorFileName)));
+  if (parsed.success) return fromErrorData(parsed.data);
+  const how = child.signalCode ?? `code ${child.exitCode}`;
+  return new MassError('infrastructure', `The engine ended while starting (${how}); see ${logPath(dataFolder)}.`);
+}
+
+const logPath = (dataFolder: string): string => join(dataFolder, 'logs', 'engine.log');
+
+function readJson(path: string): unknown {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return null; // absent or damaged: the caller's schema refuses null
+  }
+}
