@@ -2,7 +2,6 @@ import { MassError } from '../../common/base/errors.ts';
 import type { ServedModel } from '../model/served-model.ts';
 import type { ChatFormat, ChatRequest, CreateChatFormat, RenderedPrompt, SampledTokenLedger } from './chat-format.ts';
 import { toTurns } from './conversation.ts';
-import { grammarSchema } from './grammar-schema.ts';
 import { hermesParser } from './hermes.ts';
 import { JinjaTemplate } from './jinja-template.ts';
 import { actionSchema, jsonActionParser, jsonActionTurns } from './json-action.ts';
@@ -128,8 +127,7 @@ const shared = (prompt: Prompt, stopIds: readonly number[]) => ({
 
 function responseGrammar(schema: ChatRequest['responseSchema']): JsonObject | null {
   if (schema === null) return null;
-  const open = Object.keys(schema).length === 0 ? { type: 'object', additionalProperties: true } : schema;
-  return grammarSchema(open, { bounded: false, optionalAsNull: false });
+  return Object.keys(schema).length === 0 ? { type: 'object', additionalProperties: true } : schema;
 }
 
 function grammarOf(

@@ -4,7 +4,7 @@ import { loadPrompt } from '../../node/prompts.ts';
 import type { ChatRequest, CompletionParser, ParserState } from './chat-format.ts';
 import { type BodyParser, type ParsedSink, PlainBody, ReasoningThenBody } from './completion-parser.ts';
 import type { Turn } from './conversation.ts';
-import { grammarSchema, maxStringLength } from './grammar-schema.ts';
+import { boundedSchema, maxStringLength } from './grammar-schema.ts';
 import { isJsonObject, type JsonObject, parseJson, parseObject } from './json-object.ts';
 
 /*
@@ -14,9 +14,8 @@ import { isJsonObject, type JsonObject, parseJson, parseObject } from './json-ob
  */
 
 export function jsonActionParser(state: ParserState): CompletionParser {
-  const tools = state.tools ?? [];
   return new ReasoningThenBody(state, (sink) =>
-    state.expectsJsonAction ? new JsonActionBody(sink, tools) : new PlainBody(sink),
+    state.expectsJsonAction ? new JsonActionBody(sink, (state.tools ?? []).length > 0) : new PlainBody(sink),
   );
 }
 
@@ -24,17 +23,17 @@ export function jsonActionParser(state: ParserState): CompletionParser {
 export function actionSchema(request: Pick<ChatRequest, 'tools' | 'toolChoice' | 'responseSchema'>): JsonObject {
   const { tools, toolChoice, responseSchema } = request;
   const reply =
-    responseSchema === null
-      ? { type: 'string', maxLength: maxStringLength }
-      : grammarSchema(responseSchema, { bounded: true, optionalAsNull: false });
+    responseSchema === null ? { type: 'string', maxLength: maxStringLength } : boundedSchema(responseSchema);
   const variants: JsonObject[] = offered(tools, toolChoice).map(({ name, parameters }) => ({
     type: 'object',
     properties: {
       tool: { const: name },
-      arguments: grammarSchema(
-        { ...parameters, type: 'object', properties: parameters.properties ?? {}, additionalProperties: false },
-        { bounded: true, optionalAsNull: true },
-      ),
+      arguments: boundedSchema({
+        ...parameters,
+        type: 'object',
+        properties: parameters.properties ?? {},
+        additionalProperties: false,
+      }),
     },
     required: ['tool', 'arguments'],
   }));
@@ -141,12 +140,12 @@ function resultsAsUser(turns: readonly Turn[]): Turn[] {
 /** Reads one action when it is complete; what is not one is content as it stands. */
 class JsonActionBody implements BodyParser {
   readonly #sink: ParsedSink;
-  readonly #tools: readonly ToolDefinition[];
+  readonly #readsCalls: boolean;
   #text = '';
 
-  constructor(sink: ParsedSink, tools: readonly ToolDefinition[]) {
+  constructor(sink: ParsedSink, readsCalls: boolean) {
     this.#sink = sink;
-    this.#tools = tools;
+    this.#readsCalls = readsCalls;
   }
 
   push(text: string): void {
@@ -157,15 +156,8 @@ class JsonActionBody implements BodyParser {
     const action = parseJson(this.#text);
     if (isJsonObject(action)) {
       const { tool, arguments: args, reply } = action;
-      const tools = this.#tools;
-      if (typeof tool === 'string' && isJsonObject(args) && tools.length > 0) {
-        this.#sink.call(
-          tool,
-          withoutOptionalNulls(
-            args,
-            tools.find(({ name }) => name === tool),
-          ),
-        );
+      if (typeof tool === 'string' && isJsonObject(args) && this.#readsCalls) {
+        this.#sink.call(tool, args);
         return;
       }
       if (reply !== undefined && tool === undefined) {
@@ -175,20 +167,4 @@ class JsonActionBody implements BodyParser {
     }
     this.#sink.content(this.#text.trim());
   }
-}
-
-/** Undoes `optionalAsNull` of the grammar, at every level that names its properties. */
-function withoutOptionalNulls(value: JsonObject, tool: ToolDefinition | undefined): JsonObject {
-  return tool === undefined ? value : strip(value, tool.parameters);
-}
-
-function strip(value: JsonObject, schema: unknown): JsonObject {
-  if (!isJsonObject(schema) || !isJsonObject(schema.properties)) return value;
-  const { properties } = schema;
-  const required = new Set(Array.isArray(schema.required) ? schema.required : []);
-  return Object.fromEntries(
-    Object.entries(value)
-      .filter(([key, item]) => item !== null || required.has(key) || !Object.hasOwn(properties, key))
-      .map(([key, item]) => [key, isJsonObject(item) ? strip(item, properties[key]) : item]),
-  );
 }

@@ -169,13 +169,12 @@ class Splicer {
   }
 
   #answer(turn: number, keepsReasoning: boolean): void {
-    const { builder, sampled, request, source } = this.#options;
+    const { builder, sampled, request } = this.#options;
     const message = request.turns[turn]?.source;
     const all = sampled.get(turn);
     if (message === undefined || message === null || all === undefined) return;
     const ids = this.#withoutEnd(all);
-    const closeId = source.markers.idOf(closeTag);
-    const closedAt = closeId === null ? -1 : ids.indexOf(closeId);
+    const closedAt = this.#closeOf(ids);
     const unclosed = closedAt < 0 && this.#brokeOffThinking(message);
     if (keepsReasoning) {
       const prompt = closedAt >= 0 || unclosed ? this.#thinkingPrompt : this.#plainPrompt;
@@ -186,6 +185,18 @@ class Splicer {
     }
     builder.template(this.#supplied(ids, message));
     builder.ids(unclosed ? [] : this.#withoutLeadingSpace(ids, closedAt + 1));
+  }
+
+  /** Index of the id that ends the first `</think>`, which may be spelled with several ids; -1 without one. */
+  #closeOf(ids: readonly number[]): number {
+    const { markers, model } = this.#options.source;
+    const closeId = markers.idOf(closeTag);
+    if (closeId !== null) return ids.indexOf(closeId);
+    let text = '';
+    return ids.findIndex((id) => {
+      text = (text + model.detokenize([id], { special: true })).slice(-64);
+      return text.includes(closeTag);
+    });
   }
 
   /** Thinking was on and the length ended: the answer has no text and no call, so all of it was reasoning. */
