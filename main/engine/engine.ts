@@ -198,12 +198,14 @@ async function prepareRun({ store, world, logger }: PrepareParts, order: RunOrde
 function localWorld(dataFolder: string, logger: Logger): RunWorld {
   return {
     openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, logger),
-    openEnvironment: (signal) =>
-      ensurePythonEnvironment({
+    openEnvironment: async (signal) => {
+      const python = await ensurePythonEnvironment({
         root: join(dataFolder, 'python'),
         signal,
-        onProgress: (label) => logger.log('info', label),
-      }),
+        onProgress: (message) => logger.log('info', message),
+      });
+      return { mounts: python.mounts, env: python.env, description: python.description };
+    },
     openEndpoints: async (experiment, store) => {
       const { model } = experiment.config;
       const row = requireModel(store, model.id);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { toErrorData } from '../../common/base/errors.ts';
 import type { DoctorRow, HandlerContext } from '../../common/protocol/engine.ts';
 import { detectSandbox } from '../sandbox/detect.ts';
-import { ensurePythonEnvironment } from '../sandbox/python-environment.ts';
+import { ensurePythonEnvironment, findPythonEnvironment } from '../sandbox/python-environment.ts';
 import type { HandlerParts } from './parts.ts';
 
 const GB = 1e9;
@@ -42,13 +42,14 @@ async function pythonRow(
 ): Promise<DoctorRow> {
   const what = 'Python environment of commands';
   try {
-    const environment = await ensurePythonEnvironment({
-      root: join(folder, 'python'),
-      signal: context.signal,
-      build: repair,
-      onProgress: (label) => context.progress({ label, done: 0, total: null, unit: 'steps', etaSeconds: null }),
-    });
-    return row(what, 'ok', environment.description);
+    const root = join(folder, 'python');
+    const onProgress = (label: string) =>
+      context.progress({ label, done: 0, total: null, unit: 'steps', etaSeconds: null });
+    const python = repair
+      ? await ensurePythonEnvironment({ root, signal: context.signal, onProgress })
+      : await findPythonEnvironment(root);
+    if (!python) return row(what, 'warning', 'not built yet; the first run builds it', 'mass doctor --repair');
+    return row(what, 'ok', python.description);
   } catch (error) {
     const { message, cause } = toErrorData(error);
     return row(what, 'warning', cause ? `${message} (${cause})` : message, 'mass doctor --repair');

@@ -60,6 +60,11 @@ export class LlamaServedModel implements LoadedModel {
     return this.#scheduler.generate(request);
   }
 
+  /** For tests, see `Scheduler.nextTokenProbabilities`. */
+  nextTokenProbabilities(request: GenerateRequest): Promise<ReadonlyMap<number, number>> {
+    return this.#scheduler.nextTokenProbabilities(request);
+  }
+
   async checkSchema(schema: JsonSchema): Promise<void> {
     await this.#grammars.compile(schema);
   }

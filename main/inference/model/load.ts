@@ -11,10 +11,12 @@ import { type Device, measureFree, openDevice } from './device.ts';
 import { LlamaServedModel } from './llama-served-model.ts';
 import { BATCH_TOKENS, checkpointBudget, planMemory, refusal } from './memory-plan.ts';
 import { type ModelFile, readModelFile } from './model-file.ts';
-import type { ServedModel } from './served-model.ts';
+import type { GenerateRequest, ServedModel } from './served-model.ts';
 
 export interface LoadedModel extends ServedModel {
   readonly plan: MemoryPlan;
+  /** Probability of every next id after the prompt, at temperature 1; for tests of the state. */
+  nextTokenProbabilities(request: GenerateRequest): Promise<ReadonlyMap<number, number>>;
 }
 
 export interface LoadOptions {

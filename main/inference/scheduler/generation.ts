@@ -18,6 +18,12 @@ export interface GenerationDependencies {
   readonly sliceSize: () => number;
 }
 
+export interface GenerationRun {
+  /** of the request or of the scheduler's end */
+  readonly signal: AbortSignal;
+  readonly queueMs: number;
+}
+
 /** Everything before the first sampled token: prompt and ids of an earlier process. */
 const contextOf = (request: GenerateRequest): number[] => [...request.promptIds, ...(request.resumeIds ?? [])];
 
@@ -48,7 +54,7 @@ export async function runGeneration(
   request: GenerateRequest,
   slot: SequenceSlot,
   dependencies: GenerationDependencies,
-  run: { readonly signal: AbortSignal; readonly queueMs: number },
+  run: GenerationRun,
 ): Promise<GenerateResult> {
   const { model, metrics } = dependencies;
   const resumed = request.resumeIds ?? [];
@@ -75,7 +81,7 @@ export async function runGeneration(
   }
 
   const started = performance.now();
-  const cached = completion.finishReason === null ? await fill(request, slot, dependencies, run.signal) : 0;
+  const cached = completion.finishReason === null ? await fillSlot(request, slot, dependencies, run.signal) : 0;
   const filled = performance.now();
   if (completion.finishReason === null) {
     const last = resumed.at(-1) ?? (request.promptIds.at(-1) as number);
@@ -108,7 +114,7 @@ export async function runGeneration(
 }
 
 /** Brings the slot to the request's prefix, keeping checkpoints on the way; returns the tokens that were in place. */
-async function fill(
+export async function fillSlot(
   request: GenerateRequest,
   slot: SequenceSlot,
   dependencies: GenerationDependencies,

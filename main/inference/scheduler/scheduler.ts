@@ -1,10 +1,17 @@
 import type { LlamaContext } from 'node-llama-cpp';
-import { cancelled, isCancelled, MassError } from '../../common/base/errors.ts';
+import { cancelled, MassError } from '../../common/base/errors.ts';
 import type { Logger } from '../../common/base/logger.ts';
 import type { GenerateRequest, GenerateResult, SchedulerMetrics } from '../model/served-model.ts';
 import type { CheckpointLimits } from './checkpoints.ts';
 import type { ExclusiveGate } from './exclusive-gate.ts';
-import { checkRequest, type GenerationDependencies, prefixOf, runGeneration } from './generation.ts';
+import {
+  checkRequest,
+  fillSlot,
+  type GenerationDependencies,
+  type GenerationRun,
+  prefixOf,
+  runGeneration,
+} from './generation.ts';
 import { RequestQueue } from './request-queue.ts';
 import { SequenceSlot } from './sequence-slot.ts';
 import { chooseSlot } from './slot-choice.ts';
@@ -53,19 +60,23 @@ export class Scheduler {
     };
   }
 
-  async generate(request: GenerateRequest): Promise<GenerateResult> {
-    checkRequest(request, this.#options.contextSize);
-    const { slot, queueMs } = await this.#acquire(request);
-    const signals = [this.#stop.signal, ...(request.signal ? [request.signal] : [])];
-    const work = this.#runOn(slot, request, { signal: AbortSignal.any(signals), queueMs });
-    this.#running.add(work);
-    try {
-      return await work;
-    } finally {
-      this.#running.delete(work);
-      slot.busy = false;
-      this.#pump();
-    }
+  generate(request: GenerateRequest): Promise<GenerateResult> {
+    return this.#use(request, async (slot, run) => {
+      const result = await runGeneration(request, slot, this.#dependencies, run);
+      this.#options.metrics.complete();
+      return result;
+    });
+  }
+
+  /**
+   * Probability of every next id after the request's prompt, at temperature 1. For tests: what a sequence with a past
+   * says must equal what a fresh one says.
+   */
+  nextTokenProbabilities(request: GenerateRequest): Promise<ReadonlyMap<number, number>> {
+    return this.#use(request, async (slot, run) => {
+      await fillSlot(request, slot, this.#dependencies, run.signal);
+      return slot.distribution(request.promptIds.at(-1) as number);
+    });
   }
 
   metrics(): SchedulerMetrics {
@@ -135,18 +146,32 @@ export class Scheduler {
     }
   }
 
-  async #runOn(
-    slot: SequenceSlot,
-    request: GenerateRequest,
-    run: { signal: AbortSignal; queueMs: number },
-  ): Promise<GenerateResult> {
+  /** Waits for a slot, works on it, frees it; errors leave as MassErrors. */
+  async #use<T>(request: GenerateRequest, work: (slot: SequenceSlot, run: GenerationRun) => Promise<T>): Promise<T> {
+    checkRequest(request, this.#options.contextSize);
+    const { slot, queueMs } = await this.#acquire(request);
+    const signals = [this.#stop.signal, ...(request.signal ? [request.signal] : [])];
+    const running = this.#guarded(slot, { signal: AbortSignal.any(signals), queueMs }, work);
+    this.#running.add(running);
     try {
-      const result = await runGeneration(request, slot, this.#dependencies, run);
-      this.#options.metrics.complete();
-      return result;
+      return await running;
+    } finally {
+      this.#running.delete(running);
+      slot.busy = false;
+      this.#pump();
+    }
+  }
+
+  async #guarded<T>(
+    slot: SequenceSlot,
+    run: GenerationRun,
+    work: (slot: SequenceSlot, run: GenerationRun) => Promise<T>,
+  ): Promise<T> {
+    try {
+      return await work(slot, run);
     } catch (error) {
       if (run.signal.aborted) throw cancelled('The request was cancelled.');
-      if (isCancelled(error) || (error instanceof MassError && error.code === 'invalid_input')) throw error;
+      if (error instanceof MassError && error.code === 'invalid_input') throw error;
       this.#options.logger.log('error', 'A request failed while evaluating', { error: String(error) });
       await slot.reset();
       if (error instanceof MassError) throw error;

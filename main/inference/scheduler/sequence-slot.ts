@@ -122,6 +122,18 @@ export class SequenceSlot {
     });
   }
 
+  /** Evaluates `last` and tells the probability of every next id at temperature 1. */
+  async distribution(last: number): Promise<ReadonlyMap<number, number>> {
+    const generateNext = { probabilities: true, options: { temperature: 1, topK: 0, topP: 1 } };
+    const output = await this.#gate.stepping(async () => {
+      await this.#gate.pass();
+      return this.#sequence.controlledEvaluate([[last as Token, { generateNext }]]);
+    });
+    const probabilities = output[0]?.next.probabilities;
+    if (probabilities === undefined) throw new MassError('internal', 'The model gave no distribution.');
+    return probabilities;
+  }
+
   /** Keeps the present state when the model needs that to come back to it. */
   async checkpoint(kind: CheckpointKind): Promise<void> {
     if (!this.#sequence.needsCheckpoints) return;

@@ -137,7 +137,7 @@ def tensors(vocab: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     key_dim, value_dim = STATE_DIM * KEY_HEADS, STATE_DIM * VALUE_HEADS
     out = {
         "token_embd.weight": rng.standard_normal((vocab, EMBED)).astype(np.float32),
-        "output.weight": weight(vocab, EMBED, 3.0),
+        "output.weight": weight(vocab, EMBED, 1.5),
         "output_norm.weight": near_one(EMBED),
     }
     for layer in range(LAYERS):
@@ -145,22 +145,22 @@ def tensors(vocab: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         out[p + "attn_norm.weight"] = near_one(EMBED)
         out[p + "post_attention_norm.weight"] = near_one(EMBED)
         if (layer + 1) % ATTENTION_INTERVAL == 0:
-            out[p + "attn_q.weight"] = weight(HEADS * HEAD_DIM * 2, EMBED, 2.0)  # query and output gate
-            out[p + "attn_k.weight"] = weight(KV_HEADS * HEAD_DIM, EMBED, 2.0)
-            out[p + "attn_v.weight"] = weight(KV_HEADS * HEAD_DIM, EMBED, 2.0)
-            out[p + "attn_output.weight"] = weight(EMBED, HEADS * HEAD_DIM, 2.0)
+            out[p + "attn_q.weight"] = weight(HEADS * HEAD_DIM * 2, EMBED)  # query and output gate
+            out[p + "attn_k.weight"] = weight(KV_HEADS * HEAD_DIM, EMBED)
+            out[p + "attn_v.weight"] = weight(KV_HEADS * HEAD_DIM, EMBED)
+            out[p + "attn_output.weight"] = weight(EMBED, HEADS * HEAD_DIM)
             out[p + "attn_q_norm.weight"] = near_one(HEAD_DIM) * 2
             out[p + "attn_k_norm.weight"] = near_one(HEAD_DIM) * 2
         else:
-            out[p + "attn_qkv.weight"] = weight(key_dim * 2 + value_dim, EMBED, 2.0)
-            out[p + "attn_gate.weight"] = weight(value_dim, EMBED, 2.0)
+            out[p + "attn_qkv.weight"] = weight(key_dim * 2 + value_dim, EMBED)
+            out[p + "attn_gate.weight"] = weight(value_dim, EMBED)
             out[p + "ssm_conv1d.weight"] = weight(key_dim * 2 + value_dim, CONV_KERNEL)
             out[p + "ssm_dt.bias"] = (0.5 * rng.standard_normal(VALUE_HEADS)).astype(np.float32)
             out[p + "ssm_a"] = -rng.uniform(0.01, 0.2, VALUE_HEADS).astype(np.float32)  # slow decay: long memory
             out[p + "ssm_alpha.weight"] = weight(VALUE_HEADS, EMBED)
             out[p + "ssm_beta.weight"] = weight(VALUE_HEADS, EMBED)
             out[p + "ssm_norm.weight"] = near_one(STATE_DIM)
-            out[p + "ssm_out.weight"] = weight(EMBED, value_dim, 2.0)
+            out[p + "ssm_out.weight"] = weight(EMBED, value_dim)
         out[p + "ffn_gate.weight"] = weight(FEED_FORWARD, EMBED)
         out[p + "ffn_up.weight"] = weight(FEED_FORWARD, EMBED)
         out[p + "ffn_down.weight"] = weight(EMBED, FEED_FORWARD)

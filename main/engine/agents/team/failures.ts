@@ -1,4 +1,5 @@
 import { MassError } from '../../../common/base/errors.ts';
+import type { Episode } from './episode.ts';
 
 /**
  * Errors of a file tool that say what the model did wrong. Codes of the machine's trouble (`infrastructure`,
@@ -21,4 +22,14 @@ export function portFailure(error: unknown, port: 'model endpoint' | 'workspace'
   return new MassError('infrastructure', `The ${port} failed during an episode; the attempt can be retried.`, {
     cause: error,
   });
+}
+
+/** Runs work that counts tokens. @throws MassError cancelled when the attempt was, else what the endpoint threw */
+export async function counting<T>(episode: Episode, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    episode.stopped();
+    throw portFailure(error, 'model endpoint');
+  }
 }

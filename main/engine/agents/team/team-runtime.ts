@@ -1,15 +1,17 @@
 import { turnSeed } from '../../../common/domain/seeds.ts';
 import { loadPrompt, loadPromptSet } from '../../../node/prompts.ts';
+import type { Owner } from '../../sandbox/sandbox.ts';
 import type { AgentRuntime, EpisodeRequest, EpisodeResult, HaltReason } from '../agent-runtime.ts';
 import { delegateTool } from './delegation.ts';
 import { createEpisode, type Episode } from './episode.ts';
 import { runThread, type ThreadEnd, type ThreadSpec } from './thread.ts';
 import { textBounds } from './tool-arguments.ts';
+import { plainText } from './tool-output.ts';
 import { type WorkspaceFiles, workspaceTools } from './workspace-tools.ts';
 
 export interface TeamRuntimeOptions {
-  /** File access of one attempt, confined to its workspace. */
-  readonly createFiles: (workspace: string) => WorkspaceFiles;
+  /** File access of one attempt, confined to its workspace; files it makes belong to `owner` (null: the engine). */
+  readonly createFiles: (options: { readonly workspace: string; readonly owner: Owner | null }) => WorkspaceFiles;
 }
 
 export interface TeamRuntime extends AgentRuntime {
@@ -58,7 +60,7 @@ function orchestratorThread(episode: Episode, prompts: Prompts, options: TeamRun
   const { executor } = request;
   const shared = workspaceTools({
     request,
-    files: options.createFiles(request.workspace),
+    files: options.createFiles({ workspace: request.workspace, owner: request.sandbox.owner }),
     bounds: textBounds(executor.turnTokens),
     descriptions: prompts.tools,
     notes: prompts.notes,
@@ -82,7 +84,7 @@ function orchestratorThread(episode: Episode, prompts: Prompts, options: TeamRun
       ...common(episode.nextThread()),
       start: {
         role: 'worker',
-        name: role,
+        name: threadName(role),
         parentThreadId: `${request.attemptId}:${parentOrdinal}`,
         parentCallId: callId,
         assignment,
@@ -111,6 +113,9 @@ function orchestratorThread(episode: Episode, prompts: Prompts, options: TeamRun
     onTurnLimit: executor.onTurnLimit,
   };
 }
+
+/** A role is model text of any length: one short line of it names the thread. */
+const threadName = (role: string): string => [...plainText(role).replace(/\s+/g, ' ').trim()].slice(0, 80).join('');
 
 const seedsOf = (request: EpisodeRequest, thread: string) => (turn: number) =>
   turnSeed({ episodeSeed: request.seed, thread, turn, policy: request.seedPolicy });

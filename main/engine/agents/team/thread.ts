@@ -1,8 +1,8 @@
-import type { AssistantMessage, ToolCall } from '../../../common/domain/chat.ts';
+import type { ToolCall } from '../../../common/domain/chat.ts';
 import type { PromptSet } from '../../../node/prompts.ts';
 import type { HaltReason, ThreadStart } from '../agent-runtime.ts';
 import type { Episode } from './episode.ts';
-import { portFailure } from './failures.ts';
+import { counting, portFailure } from './failures.ts';
 import { createHistory, type History } from './history.ts';
 import { createLoopDetector, type LoopDetector } from './loop-detector.ts';
 import { runCall, type Tool, type ToolOutcome } from './tool.ts';
@@ -61,10 +61,9 @@ export async function runThread(episode: Episode, spec: ThreadSpec): Promise<Thr
   const { observer, attemptId } = episode.request;
   const id = `${attemptId}:${spec.ordinal}`;
   await observer.threadStarted({ ...spec.start, threadId: id });
-  const end = episode.stopped() ? null : await converse(await openThread(episode, spec, id));
-  const settled = end ?? halted(episode.stopped() ?? 'wall_limit', '');
-  await observer.threadEnded(id, settled.outcome === 'halted' ? settled.reason : settled.outcome);
-  return settled;
+  const end = await converse(await openThread(episode, spec, id));
+  await observer.threadEnded(id, end.outcome === 'halted' ? end.reason : end.outcome);
+  return end;
 }
 
 const halted = (reason: HaltReason, words: string): ThreadEnd => ({ outcome: 'halted', reason, words });
@@ -72,9 +71,12 @@ const halted = (reason: HaltReason, words: string): ThreadEnd => ({ outcome: 'ha
 async function openThread(episode: Episode, spec: ThreadSpec, id: string): Promise<Thread> {
   const { endpoint, executor } = episode.request;
   const definitions = spec.tools.map(({ definition }) => definition);
-  const history = await counting(() => createHistory(endpoint, { tools: definitions, ...executor }));
-  await counting(() => history.add({ role: 'system', content: spec.systemPrompt }));
-  await counting(() => history.add({ role: 'user', content: spec.firstMessage }));
+  const history = await counting(episode, async () => {
+    const empty = await createHistory(endpoint, { tools: definitions, contextSafety: executor.contextSafety });
+    await empty.add({ role: 'system', content: spec.systemPrompt });
+    await empty.add({ role: 'user', content: spec.firstMessage });
+    return empty;
+  });
   return {
     episode,
     spec,
@@ -85,14 +87,6 @@ async function openThread(episode: Episode, spec: ThreadSpec, id: string): Promi
     wasted: { cut: 0, empty: 0, unusable: 0 },
     lastWords: '',
   };
-}
-
-async function counting<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw portFailure(error, 'model endpoint');
-  }
 }
 
 async function converse(thread: Thread): Promise<ThreadEnd> {
@@ -157,13 +151,13 @@ interface RanCall {
 /** Runs a call, shows the model its bounded result and records both; what was recorded is durable when it returns. */
 async function runOne(thread: Thread, call: ToolCall, callsOfTurn: number): Promise<RanCall> {
   const { episode, spec, history, loops } = thread;
-  const before = episode.stopped();
-  if (before) return { halted: before, unusable: false };
+  // A spent token budget still lets calls of the turn that spent it run: they were paid for.
+  if (episode.stopped() === 'wall_limit') return { halted: 'wall_limit', unusable: false };
   const startedAt = performance.now();
   const outcome = await perform(thread, call);
-  if (outcome === null) return { halted: episode.stopped() ?? 'wall_limit', unusable: false };
+  if (outcome === null) return { halted: 'wall_limit', unusable: false };
   const durationMs = performance.now() - startedAt;
-  const { shown, tokens } = await counting(() => show(thread, outcome.result, callsOfTurn));
+  const { shown, tokens } = await counting(episode, () => show(thread, outcome.result, callsOfTurn));
   const { result, exitCode, failed } = outcome;
   await episode.request.observer.toolRan({
     threadId: thread.id,
@@ -218,7 +212,7 @@ function show(thread: Thread, result: string, callsOfTurn: number) {
 async function wrapUp(thread: Thread): Promise<ThreadEnd> {
   const answer = await thread.turns.next({ note: thread.spec.wrapUpPrompt, tools: 'none' });
   if (answer.halted !== null) return halted(answer.halted, thread.lastWords);
-  const words = (answer.message as AssistantMessage).content;
+  const words = answer.message.content;
   if (words.trim() === '') return halted('turn_limit', thread.lastWords);
   return { outcome: 'wrapped_up', words };
 }

@@ -3,7 +3,7 @@ import type { AssistantMessage, ToolDefinition } from '../../../common/domain/ch
 import type { Completion } from '../../endpoints/endpoint.ts';
 import type { HaltReason } from '../agent-runtime.ts';
 import type { Episode } from './episode.ts';
-import { contextOverflow, portFailure } from './failures.ts';
+import { contextOverflow, counting, portFailure } from './failures.ts';
 import { type History, smallestAnswer } from './history.ts';
 
 export interface Answer {
@@ -35,7 +35,7 @@ export function createTurns(options: TurnsOptions): Turns {
   let turn = 0;
   return {
     next: async ({ note, tools }) => {
-      if (note !== null) await addNote(history, note);
+      if (note !== null) await counting(episode, () => history.add({ role: 'user', content: note }));
       const seed = options.seedOf(turn++);
       // A second try only after the endpoint told the exact size of a prompt that was estimated too small.
       for (let corrected = false; ; corrected = true) {
@@ -47,14 +47,6 @@ export function createTurns(options: TurnsOptions): Turns {
       }
     },
   };
-}
-
-async function addNote(history: History, note: string): Promise<void> {
-  try {
-    await history.add({ role: 'user', content: note });
-  } catch (error) {
-    throw portFailure(error, 'model endpoint');
-  }
 }
 
 /** Output tokens the next answer may have, or why there can be none. */

@@ -1,0 +1,73 @@
+import type { EngineConnection } from '../../client/connection.ts';
+import { followEvents } from '../../client/follow-events.ts';
+import { isCancelled } from '../../common/base/errors.ts';
+import type { StageName } from '../../common/domain/events.ts';
+import type { ResultOf } from '../../common/protocol/engine.ts';
+import { ErrorDataSchema } from '../../common/protocol/error-data.ts';
+import { type CommandContext, type CommandResult, withEngine } from '../command-context.ts';
+import { exitCodeOf, exitCodes } from '../exit-codes.ts';
+
+/** The stages of this version, in the order of a cycle. */
+export const cycleStages = ['search', 'collect', 'rank', 'select'] as const satisfies readonly StageName[];
+
+export interface RunOptions {
+  readonly name: string;
+  readonly stages: readonly StageName[];
+  readonly tasks?: readonly string[] | undefined;
+}
+
+/** Starts a run and follows it to its end. Ctrl-C leaves it running. */
+export const run = (context: CommandContext, options: RunOptions): Promise<CommandResult> =>
+  withEngine(context, async (engine) => {
+    const { name, stages, tasks } = options;
+    const params = { name, stages: [...stages], ...(tasks === undefined ? {} : { tasks: [...tasks] }) };
+    const { lastSeq } = await engine.call('engine.info', {});
+    const { runId } = await engine.call('run.start', params);
+    const end = await followRun(context, engine, { name, runId, after: lastSeq });
+    return end === null ? detached(name, runId) : runResult(end);
+  });
+
+/** null: the person left before the run ended. */
+export async function followRun(
+  context: CommandContext,
+  engine: EngineConnection,
+  { name, runId, after }: { name: string; runId: string; after: number },
+): Promise<ResultOf<'run.wait'> | null> {
+  const stop = new AbortController();
+  const following = followEvents(engine, {
+    experiment: name,
+    after,
+    signal: AbortSignal.any([stop.signal, context.interrupted]),
+    onEvent: context.reporter.event,
+  });
+  // A failure of the following is reported after the run; here it only must not count as unhandled.
+  following.catch(() => undefined);
+  try {
+    const end = await engine.call('run.wait', { runId }, { signal: context.interrupted });
+    return end;
+  } catch (error) {
+    if (context.interrupted.aborted && isCancelled(error)) return null;
+    throw error;
+  } finally {
+    stop.abort();
+    await following;
+    context.reporter.end();
+  }
+}
+
+export function runResult(end: ResultOf<'run.wait'>): CommandResult {
+  const error = ErrorDataSchema.safeParse(end.error);
+  const cause = error.success && error.data.cause ? `\nCause: ${error.data.cause}` : '';
+  if (end.state === 'done') return { value: end, text: `Run done. ${end.message}`.trimEnd() };
+  return {
+    value: end,
+    text: `Run ${end.state}. ${end.message}`.trimEnd() + cause,
+    exitCode: error.success ? exitCodeOf(error.data.code) : exitCodes.failed,
+  };
+}
+
+export const detached = (name: string, runId: string): CommandResult => ({
+  value: { runId, state: 'running' },
+  text: `The run goes on; follow it with "mass log ${name} --follow", stop it with "mass stop ${name}".`,
+  exitCode: exitCodes.interrupted,
+});

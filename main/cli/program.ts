@@ -1,0 +1,148 @@
+import { Command, InvalidArgumentError, Option } from 'commander';
+import { type CommandContext, type CommandResult, connectTo, dataFolderOf } from './command-context.ts';
+import { demo } from './commands/demo.ts';
+import * as library from './commands/library.ts';
+import { cycleStages, run } from './commands/run.ts';
+import { log, status, stop } from './commands/watch.ts';
+import { exitCodes } from './exit-codes.ts';
+import { createReporter, silentReporter } from './render/reporter.ts';
+
+export interface ProgramOptions {
+  readonly json: boolean;
+  readonly interrupted: AbortSignal;
+  readonly ended: (exitCode: number) => void;
+}
+
+type Perform = (act: (context: CommandContext) => Promise<CommandResult | null>) => Promise<void>;
+
+/** Every command of `mass`. Global options are understood before and after the command's name. */
+export function createProgram(options: ProgramOptions): Command {
+  const program = new Command('mass')
+    .description('A laboratory for MASS, multi-agent self-supervision on one local model.')
+    .option('--data <dir>', 'data folder (default: MASS_DATA, else mass-lab in the XDG data folder)')
+    .option('--json', 'print the result, and errors, as JSON on standard output')
+    .exitOverride()
+    .configureHelp({ showGlobalOptions: true })
+    .showHelpAfterError('(--help shows how)');
+  if (options.json) program.configureOutput({ writeErr: () => undefined });
+  const perform: Perform = async (act) => {
+    const reporter = options.json ? silentReporter : createReporter(process.stderr);
+    const print = (line: string): void => void process.stdout.write(`${line}\n`);
+    const dataFolder = dataFolderOf(program.opts<{ data?: string }>().data);
+    const { json, interrupted } = options;
+    const connect = ({ start }: { start: boolean }) => connectTo(dataFolder, start);
+    try {
+      const result = await act({ dataFolder, json, interrupted, reporter, connect, print });
+      reporter.end();
+      if (result !== null) print(json ? JSON.stringify(result.value) : result.text);
+      options.ended(result?.exitCode ?? exitCodes.done);
+    } finally {
+      reporter.end();
+    }
+  };
+  addLibrary(program, perform);
+  addExperiments(program, perform);
+  addRuns(program, perform);
+  addWatching(program, perform);
+  return program;
+}
+
+function command(parent: Command, usage: string, description: string, example: string): Command {
+  return parent.command(usage).description(description).addHelpText('after', `\nExample:\n  ${example}`);
+}
+
+function addLibrary(program: Command, perform: Perform): void {
+  command(program, 'doctor', 'what works on this machine, what is missing, how to mend it', 'mass doctor --repair')
+    .option('--repair', 'mend what can be mended')
+    .action((given: { repair?: boolean }) => perform((context) => library.doctor(context, given.repair ?? false)));
+
+  const models = program.command('models').description('the models of this data folder');
+  command(models, 'list', 'known models and their state', 'mass models list').action(() => perform(library.modelsList));
+  command(models, 'add <path>', 'register a GGUF file', 'mass models add ./model.gguf --id mine')
+    .option('--id <id>', 'name it')
+    .action((path: string, given: { id?: string }) => perform((context) => library.modelsAdd(context, path, given.id)));
+  command(models, 'fetch <id>', 'download a known model', 'mass models fetch smollm2-135m-q4-1').action((id: string) =>
+    perform((context) => library.modelsFetch(context, id)),
+  );
+  command(models, 'plan <id>', 'the memory a model takes', 'mass models plan smollm2-135m-q4-1 --sequences 4')
+    .option('--context-size <tokens>', 'per sequence', positiveInteger)
+    .option('--sequences <n>', 'served at once', positiveInteger)
+    .action((id: string, given: { contextSize?: number; sequences?: number }) =>
+      perform((context) => library.modelsPlan(context, { id, ...given })),
+    );
+
+  const tasks = program.command('tasks').description('the task library');
+  command(tasks, 'list', 'every task', 'mass tasks list').action(() => perform(library.tasksList));
+  command(tasks, 'show <id>', 'prompt and workflow of a task', 'mass tasks show stopping-distance').action(
+    (id: string) => perform((context) => library.tasksShow(context, id)),
+  );
+}
+
+function addExperiments(program: Command, perform: Perform): void {
+  command(program, 'new <name>', 'create an experiment; its configuration is frozen', 'mass new first --config my.json')
+    .requiredOption('--config <file>', 'configuration, JSON')
+    .action((name: string, given: { config: string }) =>
+      perform((context) => library.create(context, name, given.config)),
+    );
+  command(program, 'plan <name>', 'what will run, with estimates', 'mass plan first').action((name: string) =>
+    perform((context) => library.plan(context, name)),
+  );
+  command(program, 'prune <name>', 'remove workspaces no stage needs', 'mass prune first --dry-run')
+    .option('--dry-run', 'only count them')
+    .action((name: string, given: { dryRun?: boolean }) =>
+      perform((context) => library.prune(context, name, given.dryRun ?? false)),
+    );
+}
+
+function addRuns(program: Command, perform: Perform): void {
+  const tasksOption = () => new Option('--tasks <ids>', 'only these tasks, comma-separated').argParser(taskList);
+  command(program, 'run <name>', 'run the cycle; what is done is skipped', 'mass run first --until rank')
+    .addOption(new Option('--until <stage>', 'last stage to run').choices([...cycleStages]))
+    .addOption(tasksOption())
+    .action((name: string, given: { until?: (typeof cycleStages)[number]; tasks?: string[] }) => {
+      const stages = cycleStages.slice(0, given.until === undefined ? undefined : cycleStages.indexOf(given.until) + 1);
+      return perform((context) => run(context, { name, stages, tasks: given.tasks }));
+    });
+  for (const stage of cycleStages) {
+    command(program, `${stage} <name>`, `run only the stage ${stage}`, `mass ${stage} first`)
+      .addOption(tasksOption())
+      .action((name: string, given: { tasks?: string[] }) =>
+        perform((context) => run(context, { name, stages: [stage], tasks: given.tasks })),
+      );
+  }
+  command(program, 'demo', 'a small real cycle on a small real model', 'mass demo --data .mass').action(() =>
+    perform(demo),
+  );
+}
+
+function addWatching(program: Command, perform: Perform): void {
+  command(program, 'status [name]', 'every experiment, or one in detail', 'mass status first').action((name?: string) =>
+    perform((context) => status(context, name)),
+  );
+  command(program, 'log <name>', 'what happened, in order', 'mass log first --follow')
+    .option('--follow', 'go on with what comes, until Ctrl-C')
+    .option('--all', 'also the small events')
+    .action((name: string, given: { follow?: boolean; all?: boolean }) =>
+      perform((context) => log(context, { name, follow: given.follow ?? false, all: given.all ?? false })),
+    );
+  command(program, 'stop [name]', 'stop one experiment, or all', 'mass stop first --after')
+    .addOption(new Option('--now', 'lose what is in flight').conflicts('after'))
+    .option('--after', 'finish what is in flight')
+    .option('--engine', 'end the engine too')
+    .action((name: string | undefined, given: { now?: boolean; after?: boolean; engine?: boolean }) => {
+      const mode = given.now ? 'now' : given.after ? 'after' : null;
+      return perform((context) => stop(context, { name, mode, engine: given.engine ?? false }));
+    });
+}
+
+function positiveInteger(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('A whole number above 0 is needed.');
+  return value;
+}
+
+function taskList(text: string): string[] {
+  const ids = text.split(',').map((id) => id.trim());
+  if (ids.some((id) => id === '')) throw new InvalidArgumentError('Task ids, separated by commas, are needed.');
+  return ids;
+}

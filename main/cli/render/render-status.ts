@@ -1,0 +1,50 @@
+import type { ExperimentStatus, TaskProgress } from '../../common/protocol/engine.ts';
+import { formatBytes, formatCount, formatSeconds, table } from './format.ts';
+
+const list = (title: string, lines: readonly string[]): string[] =>
+  lines.length === 0 ? [] : ['', title, ...lines.map((line) => `  ${line}`)];
+
+/** The state of one experiment as a page of text. */
+export function renderStatus(status: ExperimentStatus): string {
+  const { tokens } = status;
+  return [
+    `${status.name}, cycle ${status.cycle}: ${status.state}${status.message ? `. ${status.message}` : ''}`,
+    `model ${status.model}, sandbox ${status.sandbox}, configuration ${status.configHash.slice(0, 12)}`,
+    '',
+    table(
+      ['stage', 'state', 'done', 'planned', ''],
+      status.stages.map((row) => [row.stage, row.state, String(row.done), String(row.planned), row.message]),
+    ),
+    ...status.tasks.flatMap((task) => ['', ...renderTask(task)]),
+    '',
+    `tokens   ${formatCount(tokens.evaluatedPrompt)} prompt evaluated, ${formatCount(tokens.cachedPrompt)} reused, ` +
+      `${formatCount(tokens.generated)} generated, ${formatCount(tokens.ledgerMisses)} ledger misses`,
+    `time     ${formatSeconds(status.seconds)}${status.etaSeconds === null ? '' : `, about ${formatSeconds(status.etaSeconds)} left`}`,
+    `disk     ${formatBytes(status.bytesOnDisk)}`,
+    ...list('Notices', status.notices),
+    ...list('Failures, newest first', status.failures),
+  ].join('\n');
+}
+
+function renderTask(task: TaskProgress): string[] {
+  const versions = task.versions.map((row) => [`  v${row.version}`, row.author, row.status, row.verdict]);
+  const ratings = task.ratings.map((row) => [
+    `  ${row.rank}`,
+    String(row.run),
+    row.score.toFixed(3),
+    row.standardError === null ? '-' : row.standardError.toFixed(3),
+    row.decision ?? '-',
+  ]);
+  return [
+    `${task.taskId} (${task.split})${task.excluded === null ? '' : `, excluded: ${task.excluded}`}`,
+    ...(versions.length === 0 ? [] : [table(['  workflow', 'author', 'status', 'verdict'], versions)]),
+    `  champion ${championText(task)}; collected ${task.collected} of ${task.collectPlanned}; ` +
+      `matches ${task.matches} of ${task.matchesPlanned}${task.flagged ? '; flagged: the fits disagree' : ''}`,
+    ...(ratings.length === 0 ? [] : [table(['  rank', 'run', 'score', 'error', 'selection'], ratings)]),
+  ];
+}
+
+function championText({ champion, provenWin }: TaskProgress): string {
+  if (champion === null) return 'not decided';
+  return `v${champion}${provenWin === false ? ' without a proven win' : ''}`;
+}
