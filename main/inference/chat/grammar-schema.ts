@@ -70,13 +70,12 @@ function bounds(schema: JsonObject, what: 'Length' | 'Items', fallback: number):
 }
 
 function resolve(pointer: string, root: unknown): unknown {
-  let at = root;
-  for (const part of pointer.split('/').slice(1)) {
+  const [start, ...parts] = pointer.split('/');
+  let at = start === '#' ? root : undefined;
+  for (const part of parts) {
     const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
-    if (!pointer.startsWith('#/') || !isJsonObject(at) || !Object.hasOwn(at, key)) {
-      throw new MassError('invalid_input', `The schema reference ${pointer.slice(0, 80)} leads nowhere.`);
-    }
-    at = at[key];
+    at = isJsonObject(at) && Object.hasOwn(at, key) ? at[key] : undefined;
   }
-  return at;
+  if (at !== undefined) return at;
+  throw new MassError('invalid_input', `The schema reference ${pointer.slice(0, 80)} leads nowhere.`);
 }
