@@ -23,7 +23,10 @@ process.stdout.on('error', () => process.exit(exitCodes.done));
 
 let exitCode: number = exitCodes.done;
 try {
-  const program = createProgram({ json, interrupted: interrupt.signal, ended: (code) => void (exitCode = code) });
+  const ended = (code: number): void => {
+    exitCode = code;
+  };
+  const program = createProgram({ json, interrupted: interrupt.signal, ended });
   await program.parseAsync(process.argv);
 } catch (error) {
   if (error instanceof CommanderError) {

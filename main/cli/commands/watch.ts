@@ -3,7 +3,6 @@ import { followEvents, readEvents } from '../../client/follow-events.ts';
 import { MassError } from '../../common/base/errors.ts';
 import type { StoredEvent } from '../../common/domain/events.ts';
 import { type CommandContext, type CommandResult, withEngine } from '../command-context.ts';
-import { exitCodes } from '../exit-codes.ts';
 import { createEventDescriber } from '../render/describe-event.ts';
 import { formatTime, printable } from '../render/format.ts';
 import { renderStatus } from '../render/render-status.ts';
@@ -70,9 +69,7 @@ export async function stop(context: CommandContext, options: StopOptions): Promi
 
 async function askMode(context: CommandContext, what: string): Promise<'after' | 'now' | null> {
   if (context.json || !process.stdin.isTTY) {
-    throw new MassError('usage', `Say how to stop: --after (finish what is in flight) or --now. ${what}`, {
-      details: { exitCode: exitCodes.usage },
-    });
+    throw new MassError('usage', `Say how to stop: --after (finish what is in flight) or --now. ${what}`);
   }
   const reader = createInterface({ input: process.stdin, output: process.stderr });
   try {

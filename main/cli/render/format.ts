@@ -46,7 +46,7 @@ export function table(head: readonly string[], rows: readonly (readonly string[]
     .join('\n');
 }
 
-const escapeCharacters = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g;
+const controlCharacters = /(?![\n\t])\p{Cc}/gu;
 
 /** Model and task text may hold terminal control sequences; they must not act on the reader's terminal. */
-export const printable = (text: string): string => text.replace(escapeCharacters, '\ufffd');
+export const printable = (text: string): string => text.replace(controlCharacters, '\ufffd');

@@ -1,0 +1,120 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readEngineFile } from '../client/connect-engine.ts';
+import { projectRoot } from '../node/project-root.ts';
+
+let dataFolder: string;
+beforeEach(() => {
+  dataFolder = mkdtempSync(join(tmpdir(), 'mass-cli-'));
+});
+afterEach(async () => {
+  const file = readEngineFile(dataFolder);
+  if (file !== null) {
+    process.kill(file.pid, 'SIGTERM');
+    await expect.poll(() => readEngineFile(dataFolder), { timeout: 10_000 }).toBeNull();
+  }
+  rmSync(dataFolder, { recursive: true, force: true });
+});
+
+interface Ended {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function mass(args: readonly string[], stub = '', started: (child: ChildProcess) => void = () => undefined) {
+  return new Promise<Ended>((resolve, reject) => {
+    const child = spawn(process.execPath, [join(projectRoot, 'main/cli/launch.mjs'), ...args, '--data', dataFolder], {
+      env: {
+        ...process.env,
+        MASS_ENGINE_ENTRY: join(projectRoot, 'main/engine/testing/stub-main.ts'),
+        MASS_STUB: stub,
+      },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (data) => {
+      stdout += String(data);
+    });
+    child.stderr.on('data', (data) => {
+      stderr += String(data);
+      started(child);
+    });
+    child.once('error', reject);
+    child.once('close', (code) => resolve({ code, stdout, stderr }));
+  });
+}
+
+describe('mass', () => {
+  it('prints JSON on standard output only', async () => {
+    const { code, stdout, stderr } = await mass(['status', '--json']);
+    expect(JSON.parse(stdout)).toEqual([{ name: 'first', state: 'new', createdAt: 0, model: 'stub' }]);
+    expect([code, stderr]).toEqual([0, '']);
+  });
+
+  it('fails with 1 and the error as a sentence, or as JSON', async () => {
+    expect(await mass(['status', 'nope'])).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: 'There is no experiment "nope".\n',
+    });
+    const { code, stdout, stderr } = await mass(['status', 'nope', '--json']);
+    expect(JSON.parse(stdout)).toEqual({ error: { code: 'not_found', message: 'There is no experiment "nope".' } });
+    expect([code, stderr]).toEqual([1, '']);
+  });
+
+  it('fails with 1 and the cause when the engine cannot start', async () => {
+    const { code, stderr } = await mass(['status'], 'no-start');
+    expect([code, stderr]).toEqual([1, 'The stub cannot start; unset MASS_STUB.\nCause: told so\n']);
+  });
+
+  it('answers misuse with 2', async () => {
+    expect((await mass(['nonsense'])).code).toBe(2);
+    const { code, stdout } = await mass(['run', 'first', '--until', 'lunch', '--json']);
+    expect([code, JSON.parse(stdout).error.code]).toEqual([2, 'usage']);
+  });
+
+  it('needs a word on how to stop when nobody can be asked, and stops with it', async () => {
+    expect(await mass(['stop'])).toMatchObject({ code: 0, stdout: 'No engine runs, so nothing to stop.\n' });
+    await mass(['status']);
+    expect((await mass(['stop'])).code).toBe(2);
+    expect(await mass(['stop', '--now', '--engine'])).toMatchObject({ code: 0, stdout: 'Stopped; the engine ends.\n' });
+    await expect.poll(() => readEngineFile(dataFolder), { timeout: 10_000 }).toBeNull();
+  });
+
+  it('runs, telling events on standard error', async () => {
+    const { code, stdout, stderr } = await mass(['run', 'first', '--until', 'collect']);
+    expect([code, stdout]).toEqual([0, 'Run done. All stages are done.\n']);
+    expect(stderr).toMatch(/^\d\d:\d\d:\d\d Stage search started\.\n\d\d:\d\d:\d\d Stage collect started\.\n$/);
+  });
+
+  it('exits with 3 at a gate', async () => {
+    expect(await mass(['rank', 'first'], 'gate')).toMatchObject({
+      code: 3,
+      stdout: 'Run stopped. A person must look.\n',
+    });
+  });
+
+  it('leaves a run going at Ctrl-C and says how to stop it', async () => {
+    let sent = false;
+    const { code, stdout } = await mass(['run', 'first'], 'forever', (child) => {
+      if (!sent) child.kill('SIGINT');
+      sent = true;
+    });
+    expect([code, stdout]).toEqual([
+      130,
+      'The run goes on; follow it with "mass log first --follow", stop it with "mass stop first".\n',
+    ]);
+    expect(readEngineFile(dataFolder)).not.toBeNull();
+  });
+
+  it('gives help with an example', async () => {
+    const { code, stdout } = await mass(['stop', '--help']);
+    expect(code).toBe(0);
+    expect(stdout).toContain('Example:\n  mass stop first --after');
+  });
+});

@@ -1,0 +1,137 @@
+import { describe, expect, it } from 'vitest';
+import { createEventDescriber } from './describe-event.ts';
+import { formatBytes, formatCount, formatSeconds, printable, table } from './format.ts';
+import { renderStatus } from './render-status.ts';
+import { createReporter } from './reporter.ts';
+
+describe('format', () => {
+  it('writes sizes, counts and durations', () => {
+    expect([0, 1023, 1024, 1_572_864].map(formatBytes)).toEqual(['0 B', '1023 B', '1.0 KiB', '1.5 MiB']);
+    expect([0, 999, 1000, 1_234_567].map(formatCount)).toEqual(['0', '999', '1,000', '1,234,567']);
+    expect([59.4, 60, 3599, 7320].map(formatSeconds)).toEqual(['59 s', '1 min 0 s', '59 min 59 s', '2 h 2 min']);
+  });
+  it('aligns a table', () => {
+    expect(
+      table(
+        ['a', 'bb'],
+        [
+          ['ccc', 'd'],
+          ['e', ''],
+        ],
+      ),
+    ).toBe('a    bb\nccc  d\ne');
+  });
+  it('defuses terminal control sequences and keeps lines', () => {
+    expect(printable('a\u001b[2Jb\n\tc\u009b')).toBe('a\ufffd[2Jb\n\tc\ufffd');
+  });
+});
+
+describe('events', () => {
+  const planned = {
+    type: 'episode.planned',
+    episodeId: 'ep_1',
+    experimentId: 'ex_1',
+    cycle: 1,
+    stage: 'collect',
+    taskId: 'drug-safety',
+    workflowVersion: 2,
+    replicate: 3,
+    seed: 1,
+  } as const;
+  const ended = {
+    type: 'attempt.ended',
+    attemptId: 'at_1',
+    episodeId: 'ep_1',
+    experimentId: 'ex_1',
+    outcome: 'halted',
+    haltReason: 'loop',
+    ending: 'x',
+    turns: 4,
+    delegations: 1,
+    toolCalls: 2,
+    promptTokens: 10,
+    generatedTokens: 1200,
+    bodyHash: null,
+    filesHash: null,
+    workspaceBytes: 0,
+  } as const;
+
+  it('are named by what came before', () => {
+    const describer = createEventDescriber();
+    expect(describer.line(ended)).toMatch(/^An episode: halted/);
+    describer.line(planned);
+    expect(describer.line(ended)).toBe(
+      'drug-safety v2 run 3: halted (loop), 4 turns, 1 delegations, 2 tool calls, 1,200 tokens.',
+    );
+    expect([describer.worthTelling(planned), describer.worthTelling(ended)]).toEqual([false, true]);
+  });
+
+  it('are one redrawn line on a terminal', () => {
+    let text = '';
+    const stream = { isTTY: true, columns: 12, write: (part: string) => (text += part) };
+    const reporter = createReporter(stream);
+    const event = { type: 'notice', experimentId: null, level: 'info', code: 'c', message: 'a long message' } as const;
+    reporter.event({ seq: 1, at: 0, event });
+    reporter.end();
+    reporter.end();
+    expect(text).toBe('\r\u001b[2KNote: a lo…\n');
+  });
+});
+
+it('renderStatus says everything about an experiment', () => {
+  const page = renderStatus({
+    name: 'first',
+    cycle: 1,
+    state: 'done',
+    message: '',
+    configHash: 'ab'.repeat(32),
+    model: 'tiny',
+    sandbox: 'bubblewrap',
+    notices: ['Only one device.'],
+    stages: [{ stage: 'search', state: 'done', done: 4, planned: 4, message: '' }],
+    tasks: [
+      {
+        taskId: 'drug-safety',
+        split: 'train',
+        versions: [{ version: 0, author: 'seed', status: 'run', verdict: 'tie' }],
+        champion: 0,
+        provenWin: false,
+        collected: 4,
+        collectPlanned: 4,
+        matches: 6,
+        matchesPlanned: 6,
+        ratings: [{ run: 2, rank: 1, score: 0.5, standardError: null, decision: 'train' }],
+        flagged: true,
+        excluded: null,
+      },
+    ],
+    tokens: { evaluatedPrompt: 1000, cachedPrompt: 20, generated: 3, ledgerMisses: 0 },
+    seconds: 61,
+    etaSeconds: null,
+    bytesOnDisk: 2048,
+    failures: [],
+  });
+  expect(page).toBe(
+    [
+      'first, cycle 1: done',
+      'model tiny, sandbox bubblewrap, configuration abababababab',
+      '',
+      'stage   state  done  planned',
+      'search  done   4     4',
+      '',
+      'drug-safety (train)',
+      '  workflow  author  status  verdict',
+      '  v0        seed    run     tie',
+      '  champion v0 without a proven win; collected 4 of 4; matches 6 of 6; flagged: the fits disagree',
+      '  rank  run  score  error  selection',
+      '  1     2    0.500  -      train',
+      '',
+      'tokens   1,000 prompt evaluated, 20 reused, 3 generated, 0 ledger misses',
+      'time     1 min 1 s',
+      'disk     2.0 KiB',
+      '',
+      'Notices',
+      '  Only one device.',
+    ].join('\n'),
+  );
+});

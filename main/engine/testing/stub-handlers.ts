@@ -1,0 +1,31 @@
+import { MassError } from '../../common/base/errors.ts';
+import type { EngineHandlers } from '../../common/protocol/engine.ts';
+
+const refuse = async (): Promise<never> => {
+  throw new MassError('prerequisite', 'The stub engine does not do this.');
+};
+
+/** Handlers that all refuse, except those given. */
+export function stubHandlers(given: Partial<EngineHandlers> = {}): EngineHandlers {
+  return {
+    'engine.info': refuse,
+    'engine.stop': refuse,
+    'doctor.run': refuse,
+    'models.list': refuse,
+    'models.add': refuse,
+    'models.fetch': refuse,
+    'models.plan': refuse,
+    'tasks.list': refuse,
+    'tasks.show': refuse,
+    'experiment.create': refuse,
+    'experiment.list': refuse,
+    'experiment.status': refuse,
+    'experiment.plan': refuse,
+    'experiment.prune': refuse,
+    'run.start': refuse,
+    'run.wait': refuse,
+    'events.since': refuse,
+    'events.subscribe': refuse,
+    ...given,
+  };
+}
