@@ -33,31 +33,31 @@ module.exports = {
     layer(
       'node-imports-common',
       '^main/node',
-      { path: '^main/(engine|inference|client|cli|electron)' },
+      { path: '^main/(engine|inference|client|cli|electron)/' },
       'node/ holds shared helpers.',
     ),
     layer(
       'client-is-thin',
       '^main/client',
-      { path: '^main/(engine|inference|cli|electron)' },
+      { path: '^main/(engine|inference|cli|electron)/' },
       'Clients speak the protocol only.',
     ),
     layer(
       'cli-uses-client',
       '^main/cli',
-      { path: '^main/(engine|inference|electron)' },
+      { path: '^main/(engine|inference|electron)/' },
       'The CLI reaches the engine through the client.',
     ),
     layer(
       'engine-not-up',
       '^main/engine',
-      { path: '^main/(cli|client|inference|electron)' },
+      { path: '^main/(cli|client|inference|electron)/' },
       'The engine reaches inference over its protocol.',
     ),
     layer(
       'inference-alone',
       '^main/inference',
-      { path: '^main/(engine|client|cli|electron)' },
+      { path: '^main/(engine|client|cli|electron)/' },
       'Inference is a process of its own.',
     ),
     layer(
