@@ -16,7 +16,8 @@ afterEach(async () => {
     process.kill(file.pid, 'SIGTERM');
     await expect.poll(() => readEngineFile(dataFolder), { timeout: 10_000 }).toBeNull();
   }
-  rmSync(dataFolder, { recursive: true, force: true });
+  // The engine removes engine.json a moment before it ends.
+  rmSync(dataFolder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 });
 
 interface Ended {

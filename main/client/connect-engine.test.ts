@@ -20,7 +20,8 @@ afterEach(async () => {
     process.kill(file.pid, 'SIGTERM');
     await expect.poll(() => existsSync(join(dataFolder, 'engine.json')), { timeout: 10_000 }).toBe(false);
   }
-  rmSync(dataFolder, { recursive: true, force: true });
+  // The engine removes engine.json a moment before it ends.
+  rmSync(dataFolder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
 });
 
 describe('connectEngine', () => {
@@ -47,6 +48,16 @@ describe('connectEngine', () => {
     expect(new Set(infos.map((info) => info.pid)).size).toBe(1);
     expect(engines.filter((engine) => engine.started)).toHaveLength(1);
     for (const engine of engines) engine.close();
+  });
+
+  it('starts a new one while the last is still ending', async () => {
+    const first = await connectEngine({ dataFolder, start: true, entry });
+    const { pid } = await first.call('engine.info', {});
+    await first.call('engine.stop', { mode: 'now', shutdown: true });
+    await expect.poll(() => readEngineFile(dataFolder), { timeout: 10_000 }).toBeNull();
+    const second = await connectEngine({ dataFolder, start: true, entry });
+    expect((await second.call('engine.info', {})).pid).not.toBe(pid);
+    second.close();
   });
 
   it("reports the engine's own start error", async () => {

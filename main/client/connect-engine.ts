@@ -25,6 +25,9 @@ export interface AttachedEngine extends EngineConnection {
 
 const startWaitMs = 60_000;
 const pollMs = 50;
+/** How long to believe that the lock's owner is only starting or ending. */
+const conflictWaitMs = 15_000;
+const conflictPauseMs = 500;
 
 /**
  * Attaches to the engine of a data folder, or starts one.
@@ -46,34 +49,32 @@ export function readEngineFile(dataFolder: string): EngineFile | null {
 }
 
 async function startEngine(dataFolder: string, entry: string): Promise<AttachedEngine> {
-  const child = await spawnEngine(dataFolder, entry);
-  const deadline = performance.now() + startWaitMs;
+  const conflictDeadline = performance.now() + conflictWaitMs;
+  while (true) {
+    const child = await spawnEngine(dataFolder, entry);
+    try {
+      return await attachTo(dataFolder, child, startWaitMs);
+    } catch (error) {
+      // The owner is another client's engine that does not listen yet, or one that is about to end.
+      const passing = error instanceof MassError && error.code === 'conflict' && performance.now() < conflictDeadline;
+      if (!passing) throw error;
+    }
+    await sleep(conflictPauseMs);
+    const file = readEngineFile(dataFolder);
+    if (file !== null) return { ...(await openConnection(file)), started: false };
+  }
+}
+
+async function attachTo(dataFolder: string, child: ChildProcess, waitMs: number): Promise<AttachedEngine> {
+  const deadline = performance.now() + waitMs;
   while (performance.now() < deadline) {
     const file = readEngineFile(dataFolder);
-    // Another client may have started one at the same moment; one of the two engines is refused by the lock.
     if (file !== null) return { ...(await openConnection(file)), started: file.pid === child.pid };
-    if (child.exitCode !== null || child.signalCode !== null) {
-      const error = readStartError(dataFolder, child);
-      if (error.code !== 'conflict') throw error;
-      if (!(await appears(dataFolder, deadline))) throw error;
-      continue;
-    }
+    if (child.exitCode !== null || child.signalCode !== null) throw readStartError(dataFolder, child);
     await sleep(pollMs);
   }
   child.kill('SIGTERM');
-  throw new MassError(
-    'infrastructure',
-    `The engine did not answer in ${startWaitMs / 1000} s; see ${logPath(dataFolder)}.`,
-  );
-}
-
-async function appears(dataFolder: string, deadline: number): Promise<boolean> {
-  const end = Math.min(deadline, performance.now() + 10_000);
-  while (performance.now() < end) {
-    if (readEngineFile(dataFolder) !== null) return true;
-    await sleep(pollMs);
-  }
-  return false;
+  throw new MassError('infrastructure', `The engine did not answer in ${waitMs / 1000} s; see ${logPath(dataFolder)}.`);
 }
 
 async function spawnEngine(dataFolder: string, entry: string): Promise<ChildProcess> {

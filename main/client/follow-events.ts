@@ -28,9 +28,17 @@ export async function readEvents(engine: EngineConnection, options: FollowOption
   return after;
 }
 
-/** As readEvents, then those that come, until `signal` aborts. Pushes only wake it, so a dropped one loses nothing. */
-export async function followEvents(engine: EngineConnection, options: FollowOptions): Promise<void> {
+/**
+ * As readEvents, then those that come, until `signal` aborts. Pushes only wake it, so a dropped one loses nothing.
+ * @returns the seq of the last event given to `onEvent`, from which readEvents can finish.
+ */
+export async function followEvents(engine: EngineConnection, options: FollowOptions): Promise<number> {
   const { experiment, signal } = options;
+  let { after } = options;
+  const onEvent = (event: StoredEvent): void => {
+    after = event.seq;
+    options.onEvent(event);
+  };
   let wake: () => void = () => undefined;
   let news = true;
   const ring = (): void => {
@@ -41,11 +49,10 @@ export async function followEvents(engine: EngineConnection, options: FollowOpti
   signal.addEventListener('abort', ring);
   try {
     await engine.call('events.subscribe', experiment ? { experiment } : {}, { signal });
-    let { after } = options;
     while (!signal.aborted) {
       if (news) {
         news = false;
-        after = await readEvents(engine, { ...options, after });
+        await readEvents(engine, { ...options, after, onEvent });
       } else {
         await new Promise<void>((resolve) => {
           wake = resolve;
@@ -58,4 +65,5 @@ export async function followEvents(engine: EngineConnection, options: FollowOpti
     signal.removeEventListener('abort', ring);
     for (const stop of unhear) stop();
   }
+  return after;
 }

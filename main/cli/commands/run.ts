@@ -1,5 +1,5 @@
 import type { EngineConnection } from '../../client/connection.ts';
-import { followEvents } from '../../client/follow-events.ts';
+import { followEvents, readEvents } from '../../client/follow-events.ts';
 import { isCancelled } from '../../common/base/errors.ts';
 import type { StageName } from '../../common/domain/events.ts';
 import type { ResultOf } from '../../common/protocol/engine.ts';
@@ -33,25 +33,23 @@ export async function followRun(
   engine: EngineConnection,
   { name, runId, after }: { name: string; runId: string; after: number },
 ): Promise<ResultOf<'run.wait'> | null> {
+  const { interrupted, reporter } = context;
   const stop = new AbortController();
-  const following = followEvents(engine, {
-    experiment: name,
-    after,
-    signal: AbortSignal.any([stop.signal, context.interrupted]),
-    onEvent: context.reporter.event,
-  });
-  // A failure of the following is reported after the run; here it only must not count as unhandled.
+  const events = { experiment: name, onEvent: reporter.event };
+  const following = followEvents(engine, { ...events, after, signal: AbortSignal.any([stop.signal, interrupted]) });
+  // A failure of the following is thrown where it is awaited; here it only must not count as unhandled.
   following.catch(() => undefined);
   try {
-    const end = await engine.call('run.wait', { runId }, { signal: context.interrupted });
+    const end = await engine.call('run.wait', { runId }, { signal: interrupted });
+    stop.abort();
+    await readEvents(engine, { ...events, after: await following, signal: interrupted }); // the last ones
     return end;
   } catch (error) {
-    if (context.interrupted.aborted && isCancelled(error)) return null;
+    if (interrupted.aborted && isCancelled(error)) return null;
     throw error;
   } finally {
     stop.abort();
-    await following;
-    context.reporter.end();
+    reporter.end();
   }
 }
 
