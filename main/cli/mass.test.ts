@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { readEngineFile } from '../client/connect-engine.ts';
 import { projectRoot } from '../node/project-root.ts';
 
@@ -16,8 +16,8 @@ afterEach(async () => {
     process.kill(file.pid, 'SIGTERM');
     await expect.poll(() => readEngineFile(dataFolder), { timeout: 10_000 }).toBeNull();
   }
-  // The engine removes engine.json a moment before it ends.
-  rmSync(dataFolder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  // The engine writes its last file a moment after it removed engine.json.
+  await vi.waitFor(() => rmSync(dataFolder, { recursive: true, force: true }), { timeout: 10_000 });
 });
 
 interface Ended {

@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { StoredEvent } from '../common/domain/events.ts';
 import { projectRoot } from '../node/project-root.ts';
 import { connectEngine, readEngineFile } from './connect-engine.ts';
@@ -20,8 +20,8 @@ afterEach(async () => {
     process.kill(file.pid, 'SIGTERM');
     await expect.poll(() => existsSync(join(dataFolder, 'engine.json')), { timeout: 10_000 }).toBe(false);
   }
-  // The engine removes engine.json a moment before it ends.
-  rmSync(dataFolder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  // The engine writes its last file a moment after it removed engine.json.
+  await vi.waitFor(() => rmSync(dataFolder, { recursive: true, force: true }), { timeout: 10_000 });
 });
 
 describe('connectEngine', () => {
