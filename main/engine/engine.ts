@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { MassError } from '../common/base/errors.ts';
 import type { Logger } from '../common/base/logger.ts';
 import type { StoredEvent } from '../common/domain/events.ts';
-import type { EngineHandlers } from '../common/protocol/engine.ts';
+import type { EngineHandlers } from '../node/engine-handlers.ts';
 import type { EpisodeRequest } from './agents/agent-runtime.ts';
 import { createCycleServices } from './cycle-services.ts';
 import type { EndpointProvider } from './endpoints/endpoint.ts';

@@ -201,16 +201,6 @@ export type ParamsOf<M extends MethodName> = z.infer<EngineMethods[M]['params']>
 export type ParamsInputOf<M extends MethodName> = z.input<EngineMethods[M]['params']>;
 export type ResultOf<M extends MethodName> = z.infer<EngineMethods[M]['result']>;
 
-/** What an engine implements. `signal` aborts when the client cancels or goes away. */
-export type EngineHandlers = {
-  readonly [M in MethodName]: (params: ParamsOf<M>, context: HandlerContext) => Promise<ResultOf<M>>;
-};
-export interface HandlerContext {
-  readonly signal: AbortSignal;
-  /** progress of a long method (a download, an environment build), for the asking client only */
-  readonly progress: (progress: Progress) => void;
-}
-
 export const Progress = z.object({
   label: z.string(),
   done: z.number(),

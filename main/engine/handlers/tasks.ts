@@ -1,6 +1,6 @@
 import { MassError } from '../../common/base/errors.ts';
 import type { Task } from '../../common/domain/task.ts';
-import type { EngineHandlers } from '../../common/protocol/engine.ts';
+import type { EngineHandlers } from '../../node/engine-handlers.ts';
 import { readTaskLibrary } from '../tasks/task-library.ts';
 
 const summaryOf = ({ manifest, folder }: Task) => ({

@@ -2,14 +2,10 @@ import type { WebSocket } from 'ws';
 import { MassError, toErrorData } from '../../common/base/errors.ts';
 import type { Logger } from '../../common/base/logger.ts';
 import type { StoredEvent } from '../../common/domain/events.ts';
-import {
-  type EngineHandlers,
-  engineMethods,
-  type HandlerContext,
-  type MethodName,
-} from '../../common/protocol/engine.ts';
+import { engineMethods, type MethodName } from '../../common/protocol/engine.ts';
 import { ClientMessage, type ServerMessage } from '../../common/protocol/envelope.ts';
 import type { EventsPush } from '../../common/protocol/pushes.ts';
+import type { EngineHandlers, HandlerContext } from '../../node/engine-handlers.ts';
 
 /** Bytes waiting in a socket above which event pushes carry only the last seq. */
 const slowClientBytes = 1 << 20;

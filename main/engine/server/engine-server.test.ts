@@ -4,7 +4,7 @@ import { WebSocket } from 'ws';
 import { MassError } from '../../common/base/errors.ts';
 import { silentLogger } from '../../common/base/logger.ts';
 import type { StoredEvent } from '../../common/domain/events.ts';
-import type { EngineHandlers } from '../../common/protocol/engine.ts';
+import type { EngineHandlers } from '../../node/engine-handlers.ts';
 import { stubHandlers } from '../testing/stub-handlers.ts';
 import { type EngineServer, startEngineServer } from './engine-server.ts';
 

@@ -1,5 +1,5 @@
 import { MassError } from '../../common/base/errors.ts';
-import type { EngineHandlers } from '../../common/protocol/engine.ts';
+import type { EngineHandlers } from '../../node/engine-handlers.ts';
 
 const refuse = async (): Promise<never> => {
   throw new MassError('prerequisite', 'The stub engine does not do this.');

@@ -9,7 +9,7 @@ import { fullBatchStrategy } from '../scheduler/full-batch.ts';
 import { MetricsCounter } from '../scheduler/metrics.ts';
 import { type Device, measureFree, openDevice } from './device.ts';
 import { LlamaServedModel } from './llama-served-model.ts';
-import { BATCH_TOKENS, checkpointBudget, planMemory, refusal } from './memory-plan.ts';
+import { BATCH_TOKENS, checkpointBudget, type MemoryFree, planMemory, refusal } from './memory-plan.ts';
 import { type ModelFile, readModelFile } from './model-file.ts';
 import type { GenerateRequest, ServedModel } from './served-model.ts';
 
@@ -21,6 +21,8 @@ export interface LoadedModel extends ServedModel {
 
 export interface LoadOptions {
   readonly logger: Logger;
+  /** How free memory is measured; tests put a small machine here. */
+  readonly measure?: (device: Device) => Promise<MemoryFree>;
 }
 
 /**
@@ -30,29 +32,30 @@ export interface LoadOptions {
  * Throws MassError: not_found (no file), invalid_input (not a GGUF, damaged, unknown architecture, context beyond the
  * model's), prerequisite (memory: `details.plan` holds the plan with the nearest one that fits).
  */
-export async function loadServedModel(order: LoadOrder, { logger }: LoadOptions): Promise<LoadedModel> {
+export async function loadServedModel(order: LoadOrder, options: LoadOptions): Promise<LoadedModel> {
   const file = await readModelFile(order.path);
   checkContext(order, file);
-  const { device, plan } = await placeModel(order, file, logger);
-  let model: LlamaModel | undefined;
+  const { device, plan } = await placeModel(order, file, options);
+  // When this throws, the llama.cpp instance is left to the garbage collector: a model that failed to load never
+  // releases its hold on it, and disposing the instance would wait for that for ever.
+  const model = await openModel(order, device, plan);
   try {
-    model = await openModel(order, device, plan);
-    return await openContext({ order, file, device, plan, model, logger });
+    return await openContext({ order, file, device, plan, model, ...options });
   } catch (error) {
-    await model?.dispose();
+    await model.dispose();
     await device.llama.dispose();
     throw error;
   }
 }
 
 /** The plan of an order against memory free now; loads no weights. */
-export async function planServedModel(order: LoadOrder, { logger }: LoadOptions): Promise<MemoryPlan> {
+export async function planServedModel(order: LoadOrder, options: LoadOptions): Promise<MemoryPlan> {
   const file = await readModelFile(order.path);
   checkContext(order, file);
-  const device = await openDevice(order.model.gpu, logger);
+  const device = await openDevice(order.model.gpu, options.logger);
   try {
     checkArchitecture(file, device);
-    return await planOn(order, file, device);
+    return await planOn(order, file, device, options);
   } finally {
     await device.llama.dispose();
   }
@@ -77,13 +80,18 @@ function checkArchitecture(file: ModelFile, device: Device): void {
     );
 }
 
-async function planOn(order: LoadOrder, { shape }: ModelFile, device: Device): Promise<MemoryPlan> {
+async function planOn(
+  order: LoadOrder,
+  { shape }: ModelFile,
+  device: Device,
+  { measure = measureFree }: LoadOptions,
+): Promise<MemoryPlan> {
   const adapterBytes = order.adapter === null ? 0 : await adapterSize(order.adapter.path);
   const { contextSize, sequences, kvType } = order.model;
   return planMemory({
     shape,
     request: { contextSize, sequences, kvType },
-    free: await measureFree(device),
+    free: await measure(device),
     adapterBytes,
   });
 }
@@ -102,16 +110,17 @@ async function adapterSize(path: string): Promise<number> {
 async function placeModel(
   order: LoadOrder,
   file: ModelFile,
-  logger: Logger,
+  options: LoadOptions,
 ): Promise<{ device: Device; plan: MemoryPlan }> {
+  const { logger } = options;
   const device = await openDevice(order.model.gpu, logger);
   try {
     checkArchitecture(file, device);
-    const plan = await planOn(order, file, device);
+    const plan = await planOn(order, file, device, options);
     if (plan.fits) return { device, plan };
     if (order.model.gpu === 'auto' && device.onGpu) {
       const cpu = await openDevice('off', logger);
-      const cpuPlan = await planOn(order, file, cpu);
+      const cpuPlan = await planOn(order, file, cpu, options);
       if (cpuPlan.fits) {
         logger.log('warn', `${refusal(plan, order.model.id)} Running on the CPU instead.`);
         await device.llama.dispose();
@@ -145,16 +154,16 @@ async function openModel(order: LoadOrder, device: Device, plan: MemoryPlan): Pr
   }
 }
 
-interface OpenContext {
+interface OpenContext extends LoadOptions {
   readonly order: LoadOrder;
   readonly file: ModelFile;
   readonly device: Device;
   readonly plan: MemoryPlan;
   readonly model: LlamaModel;
-  readonly logger: Logger;
 }
 
-async function openContext({ order, file, device, plan, model, logger }: OpenContext): Promise<LoadedModel> {
+async function openContext(options: OpenContext): Promise<LoadedModel> {
+  const { order, file, device, plan, model, logger, measure = measureFree } = options;
   const gate = new ExclusiveGate();
   const metrics = new MetricsCounter();
   let context: LlamaContext;
@@ -188,7 +197,7 @@ async function openContext({ order, file, device, plan, model, logger }: OpenCon
       { cause: error },
     );
   }
-  const budget = checkpointBudget({ shape: file.shape, free: await measureFree(device) }, plan);
+  const budget = checkpointBudget({ shape: file.shape, free: await measure(device) }, plan);
   return new LlamaServedModel({
     order,
     file,
