@@ -237,6 +237,17 @@ describe('context of 2,048 tokens', () => {
     expect(stage.toolRuns[0]?.shown.length).toBeLessThanOrEqual((contextTokens / 8) * 4);
   });
 
+  it('does not charge for reasoning that the template drops at a new user message', async () => {
+    const { stage, result } = play({
+      contextTokens,
+      executor: { turnTokens: 900 },
+      script: (_request, turn) => (turn === 0 ? say('', { reasoning: 'hm', tokens: 900 }) : say('end')),
+    });
+    expect((await result).outcome).toBe('completed');
+    // With the 900 tokens of reasoning in it, the prompt would leave less than 300.
+    expect(stage.requests[1]?.sampling.maxTokens).toBeGreaterThan(700);
+  });
+
   const overflow = (promptTokens: number) =>
     new MassError('invalid_input', 'too long', {
       details: { reason: 'context_length_exceeded', promptTokens, contextTokens },
