@@ -1,5 +1,4 @@
 import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
-import os from 'node:os';
 import path from 'node:path';
 import type { Owner } from './sandbox.ts';
 
@@ -23,13 +22,16 @@ export interface StagedProgram {
   readonly dispose: () => Promise<void>;
 }
 
+// Not TMPDIR: it may lie where only root can enter.
+const STAGES = '/tmp';
+
 /**
  * Lets root start a program as `owner` that must reach folders which only root may enter (a data folder with mode
  * 0700, a Python under /root). bubblewrap itself must be unprivileged: started by root it leaves root's user id, with
  * which limits on processes do not hold, and its descriptor mounts walk the path again, so they do not help.
  */
 export async function stage(sources: readonly string[], owner: Owner): Promise<StagedProgram> {
-  const folder = await mkdtemp(path.join(os.tmpdir(), 'mass-stage-'));
+  const folder = await mkdtemp(path.join(STAGES, 'mass-stage-'));
   const paths = sources.map((_, index) => path.join(folder, 'mounts', String(index)));
   await mkdir(path.join(folder, 'mounts'), { mode: 0o755 });
   for (const target of paths) await mkdir(target, { mode: 0o755 });

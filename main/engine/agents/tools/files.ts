@@ -123,39 +123,63 @@ interface LineRequest {
   readonly name: string;
 }
 
-/** Reads lines in bounded memory, whatever the size of the file. */
-async function readLines(handle: FileHandle, request: LineRequest): Promise<string> {
-  const { first, most, maxBytes, name } = request;
-  const kept: Buffer[] = [];
-  let keptBytes = 0;
-  let line = 1; // of the next byte
-  const buffer = Buffer.alloc(CHUNK_BYTES);
-  const last = first + most - 1;
-  let more = false;
-  for (let position = 0; !more; ) {
-    const { bytesRead } = await handle.read(buffer, 0, buffer.length, position);
-    if (bytesRead === 0) break;
-    position += bytesRead;
-    let start = 0;
-    while (start < bytesRead && !more) {
-      const newline = buffer.subarray(0, bytesRead).indexOf(NEWLINE, start);
-      const end = newline < 0 ? bytesRead : newline + 1;
-      if (line > last) more = true;
-      else if (line >= first) {
-        const take = Math.min(end - start, maxBytes - keptBytes);
-        kept.push(Buffer.from(buffer.subarray(start, start + take)));
-        keptBytes += take;
-        more = take < end - start;
-      }
-      if (newline >= 0 && !more) line++;
+/** Takes chunks of a file and keeps the asked lines of it, up to a number of bytes. */
+class LineWindow {
+  readonly kept: Buffer[] = [];
+  /** Number of the line that the next byte belongs to. */
+  line = 1;
+  /** Whether the file goes on behind what was kept. */
+  hasMore = false;
+  readonly #first: number;
+  readonly #last: number;
+  #room: number;
+
+  constructor(request: LineRequest) {
+    this.#first = request.first;
+    this.#last = request.first + request.most - 1;
+    this.#room = request.maxBytes;
+  }
+
+  push(chunk: Buffer): void {
+    for (let start = 0; start < chunk.length && !this.hasMore; ) {
+      const newline = chunk.indexOf(NEWLINE, start);
+      const end = newline < 0 ? chunk.length : newline + 1;
+      this.#take(chunk.subarray(start, end));
+      if (newline >= 0 && !this.hasMore) this.line++;
       start = end;
     }
   }
-  const bytes = Buffer.concat(kept);
+
+  #take(piece: Buffer): void {
+    if (this.line < this.#first) return;
+    if (this.line > this.#last) {
+      this.hasMore = true;
+      return;
+    }
+    const fitting = piece.subarray(0, this.#room);
+    this.kept.push(Buffer.from(fitting));
+    this.#room -= fitting.length;
+    this.hasMore = fitting.length < piece.length;
+  }
+}
+
+/** Reads lines in bounded memory, whatever the size of the file. */
+async function readLines(handle: FileHandle, request: LineRequest): Promise<string> {
+  const { first, name } = request;
+  const window = new LineWindow(request);
+  const buffer = Buffer.alloc(CHUNK_BYTES);
+  for (let position = 0; !window.hasMore; ) {
+    const { bytesRead } = await handle.read(buffer, 0, buffer.length, position);
+    if (bytesRead === 0) break;
+    position += bytesRead;
+    window.push(buffer.subarray(0, bytesRead));
+  }
+  const bytes = Buffer.concat(window.kept);
   if (bytes.includes(0)) throw refuse(`"${name}" is not text; use a command to look into it.`);
   if (bytes.length === 0 && first > 1) throw refuse(`"${name}" has fewer than ${first} lines; use a smaller offset.`);
   const text = bytes.toString('utf8');
-  if (!more) return text;
+  if (!window.hasMore) return text;
+  const { line } = window;
   const isCut = bytes.length > 0 && bytes[bytes.length - 1] !== NEWLINE;
   const where = isCut ? `cut within line ${line}` : `line ${line} follows`;
   return `${text}${isCut ? '\n' : ''}[${where}; the file has ${request.size} bytes; go on with offset ${isCut ? line + 1 : line}]`;
