@@ -1,61 +1,87 @@
 import type { LoadedModel } from '../main/inference/model/load.ts';
 
 const PARALLEL = [1, 2, 4, 8];
+const ROUNDS = 3;
+/** No further round is begun after this. */
+const BUDGET_MS = 60_000;
 const TURNS = 2;
 const TURN_TOKENS = 40;
 
 export interface Throughput {
   readonly conversations: number;
-  /** prompt and generated tokens of all conversations */
+  /** generated tokens of all conversations of one parallel run */
   readonly tokens: number;
   readonly generatedPerSecond: { readonly sequential: number; readonly parallel: number };
-  /** wall time one after another over wall time side by side, for the same conversations */
+  /** speed side by side over speed one after another, for the same conversations */
   readonly ratio: number;
-  /** batches of the parallel run by number of sequences in them */
+  /** batches of one parallel run by number of sequences in them */
   readonly batchSizes: Readonly<Record<number, number>>;
 }
 
-/** The same conversations one after another, then side by side. */
+/**
+ * The same conversations one after another, then side by side, a few rounds: of each the fastest counts, because other
+ * work on the machine only ever slows a round, and compute threads that wait for each other suffer most from it.
+ */
 export async function measureThroughput(model: LoadedModel): Promise<Throughput[]> {
   await converse(model, 'warm-up', 0);
-  const results: Throughput[] = [];
-  for (const conversations of PARALLEL) {
-    const all = Array.from({ length: conversations }, (_, i) => i);
-    const sequential = await timed(async () => {
-      let total = 0;
-      for (const i of all) total += await converse(model, `sequential ${conversations}`, i);
-      return total;
-    });
-    const before = model.metrics().batchSizes;
-    const parallel = await timed(async () => {
-      const counts = await Promise.all(all.map((i) => converse(model, `parallel ${conversations}`, i)));
-      return counts.reduce((sum, count) => sum + count, 0);
-    });
-    const after = model.metrics().batchSizes;
-    const batchSizes = Object.fromEntries(
-      Object.entries(after)
-        .map(([size, count]) => [size, count - (before[Number(size)] ?? 0)] as const)
-        .filter(([, count]) => count > 0),
-    );
-    const speed = {
-      sequential: sequential.generated / sequential.seconds,
-      parallel: parallel.generated / parallel.seconds,
-    };
-    results.push({
-      conversations,
-      tokens: parallel.generated,
-      generatedPerSecond: { sequential: round(speed.sequential), parallel: round(speed.parallel) },
-      ratio: round(speed.parallel / speed.sequential),
-      batchSizes,
-    });
-    console.error(
-      `${conversations} conversations: ${speed.sequential.toFixed(0)} tokens/s one after another, ${speed.parallel.toFixed(0)} side by side (x${(speed.parallel / speed.sequential).toFixed(2)})`,
-    );
+  const started = performance.now();
+  const best = new Map<number, Round>();
+  for (let round = 0; round < ROUNDS; round++) {
+    if (round > 0 && performance.now() - started > BUDGET_MS) break;
+    for (const conversations of PARALLEL) {
+      const measured = await measureRound(model, conversations, round);
+      const known = best.get(conversations) ?? measured;
+      best.set(conversations, {
+        ...measured,
+        sequential: Math.max(known.sequential, measured.sequential),
+        parallel: Math.max(known.parallel, measured.parallel),
+      });
+    }
   }
-  return results;
+  return [...best].map(([conversations, { tokens, sequential, parallel, batchSizes }]) => {
+    const ratio = parallel / sequential;
+    console.error(
+      `${conversations} conversations: ${sequential.toFixed(0)} tokens/s one after another, ${parallel.toFixed(0)} side by side (x${ratio.toFixed(2)})`,
+    );
+    const generatedPerSecond = { sequential: rounded(sequential), parallel: rounded(parallel) };
+    return { conversations, tokens, generatedPerSecond, ratio: rounded(ratio), batchSizes };
+  });
 }
 
-const round = (value: number): number => Math.round(value * 100) / 100;
+interface Round {
+  readonly tokens: number;
+  /** generated tokens a second */
+  readonly sequential: number;
+  readonly parallel: number;
+  readonly batchSizes: Readonly<Record<number, number>>;
+}
+
+async function measureRound(model: LoadedModel, conversations: number, round: number): Promise<Round> {
+  const all = Array.from({ length: conversations }, (_, i) => i);
+  const sequential = await timed(async () => {
+    let total = 0;
+    for (const i of all) total += await converse(model, `sequential ${round}.${conversations}`, i);
+    return total;
+  });
+  const before = model.metrics().batchSizes;
+  const parallel = await timed(async () => {
+    const counts = await Promise.all(all.map((i) => converse(model, `parallel ${round}.${conversations}`, i)));
+    return counts.reduce((sum, count) => sum + count, 0);
+  });
+  const batchSizes = Object.fromEntries(
+    Object.entries(model.metrics().batchSizes)
+      .map(([size, count]) => [size, count - (before[Number(size)] ?? 0)] as const)
+      .filter(([, count]) => count > 0),
+  );
+  return {
+    tokens: parallel.generated,
+    sequential: sequential.generated / sequential.seconds,
+    parallel: parallel.generated / parallel.seconds,
+    batchSizes,
+  };
+}
+
+const rounded = (value: number): number => Math.round(value * 100) / 100;
 
 async function timed(work: () => Promise<number>): Promise<{ generated: number; seconds: number }> {
   const started = performance.now();

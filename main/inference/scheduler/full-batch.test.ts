@@ -3,8 +3,8 @@ import type { BatchItem } from 'node-llama-cpp';
 import { describe, expect, it } from 'vitest';
 import { fillShares, fullBatchStrategy } from './full-batch.ts';
 
-const item = (tokens: number): BatchItem =>
-  ({ tokens: new Array(tokens).fill(1), logits: [], evaluationPriority: 5 }) as unknown as BatchItem;
+const item = (tokens: number, sequence = 0): BatchItem =>
+  ({ tokens: new Array(tokens).fill(1), logits: [], evaluationPriority: sequence }) as unknown as BatchItem;
 
 describe('fullBatchStrategy', () => {
   it('waits until every expected sequence has queued, then batches them together', () => {
@@ -31,6 +31,16 @@ describe('fullBatchStrategy', () => {
     const batch = strategy({ items, size: 512 });
     expect(batch.map(({ processAmount }) => processAmount)).toEqual([255, 1, 256]);
     expect(batch.map(({ item: taken }) => items.indexOf(taken as BatchItem))).toEqual([0, 1, 2]);
+  });
+});
+
+describe('order of a batch', () => {
+  it('is that of the sequence ids, whatever the order of arrival', () => {
+    const strategy = fullBatchStrategy({ expected: () => 4, onBatch: () => undefined });
+    const items = [item(1, 3), item(1, 0), item(90, 2), item(1, 1)];
+    const batch = strategy({ items, size: 512 });
+    expect(batch.map(({ item: taken }) => taken.evaluationPriority)).toEqual([0, 1, 2, 3]);
+    expect(batch.map(({ processAmount }) => processAmount)).toEqual([1, 1, 90, 1]);
   });
 });
 

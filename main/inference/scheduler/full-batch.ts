@@ -17,6 +17,10 @@ export interface FullBatchOptions {
  * Batches every active sequence together. The default strategy starts a batch as soon as anything is queued, which at
  * two sequences makes nearly all batches single: each sequence queues its next token just after the other's batch began.
  *
+ * Items are put in the order of their sequence ids, which arrive as their priorities: llama.cpp evaluates sequences in one
+ * pass only while ids ascend by one, and makes a pass of its own for every break. In arrival order, eight decoding
+ * sequences were up to eight passes.
+ *
  * The batch is divided by water filling: a decoding sequence asks for one token and gets it, prefill slices share the
  * rest evenly, so a long prompt never delays the others by more than one batch.
  */
@@ -32,10 +36,12 @@ export function fullBatchStrategy({ expected, onBatch }: FullBatchOptions): Cust
       items.map((item) => item.tokens.length),
       size,
     );
-    const batch = items.flatMap((item, i) => {
-      const processAmount = shares[i] ?? 0;
-      return processAmount > 0 ? [{ item, processAmount }] : [];
-    });
+    const batch = items
+      .flatMap((item, i) => {
+        const processAmount = shares[i] ?? 0;
+        return processAmount > 0 ? [{ item, processAmount }] : [];
+      })
+      .sort((a, b) => a.item.evaluationPriority - b.item.evaluationPriority);
     if (batch.length > 0) onBatch(batch.length);
     return batch;
   };

@@ -13,6 +13,7 @@ import {
   runGeneration,
 } from './generation.ts';
 import { RequestQueue } from './request-queue.ts';
+import { assertInternals } from './sequence-internals.ts';
 import { SequenceSlot } from './sequence-slot.ts';
 import { chooseSlot } from './slot-choice.ts';
 
@@ -54,6 +55,7 @@ export class Scheduler {
       { length: options.sequences },
       () => new SequenceSlot({ context: options.context, gate: options.gate, limits: options.checkpoints }),
     );
+    for (const slot of this.#slots) assertInternals(slot.sequence, options.model);
     this.#dependencies = {
       ...options,
       sliceSize: () => (options.gate.expected > 1 ? SLICE_SHARED : SLICE_ALONE),

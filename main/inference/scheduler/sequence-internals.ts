@@ -8,6 +8,7 @@ import type { CheckpointKind } from './checkpoints.ts';
  *
  * Named checkpoints: the public `takeCheckpoint` prunes oldest first, which throws away the shared beginning.
  * Positions: the public getter tells only the last one.
+ * Sequence id: llama.cpp evaluates sequences together only while their ids ascend without gaps (see full-batch.ts).
  * Accepting tokens: a resumed completion must bring its grammar to where it was.
  */
 interface StoredCheckpoint {
@@ -16,6 +17,7 @@ interface StoredCheckpoint {
 }
 
 interface SequenceInternals {
+  readonly _sequenceId: number;
   readonly _checkpoints: { readonly _checkpoints: readonly (readonly [string | undefined, StoredCheckpoint])[] };
   _takeNamedCheckpoint(name: string, maxNamedCheckpoints: number): Promise<void>;
 }
@@ -41,6 +43,7 @@ export function assertInternals(sequence: LlamaContextSequence, model: LlamaMode
   const known = internals(sequence);
   const sampler = (model as unknown as ModelInternals)._llama?._bindings?.AddonSampler;
   if (
+    typeof known._sequenceId !== 'number' ||
     !Array.isArray(known._checkpoints?._checkpoints) ||
     typeof known._takeNamedCheckpoint !== 'function' ||
     typeof sampler?.acceptGrammarEvaluationStateToken !== 'function'
@@ -50,6 +53,8 @@ export function assertInternals(sequence: LlamaContextSequence, model: LlamaMode
       'The installed node-llama-cpp is not the version this program was built for; run npm ci to install the pinned one.',
     );
 }
+
+export const sequenceId = (sequence: LlamaContextSequence): number => internals(sequence)._sequenceId;
 
 export const heldCheckpoints = (sequence: LlamaContextSequence): CheckpointView[] =>
   internals(sequence)._checkpoints._checkpoints.map(([name, { maxPos, size }]) => ({

@@ -1,9 +1,15 @@
-import type { LlamaContext, LlamaContextSequence, LlamaGrammarEvaluationState, Token } from 'node-llama-cpp';
+import type {
+  EvaluationPriority,
+  LlamaContext,
+  LlamaContextSequence,
+  LlamaGrammarEvaluationState,
+  Token,
+} from 'node-llama-cpp';
 import { MassError } from '../../common/base/errors.ts';
 import { type CheckpointKind, type CheckpointLimits, checkpointRoom } from './checkpoints.ts';
 import type { ExclusiveGate } from './exclusive-gate.ts';
 import type { SamplerOptions } from './sampling.ts';
-import { heldCheckpoints, storeCheckpoint } from './sequence-internals.ts';
+import { heldCheckpoints, sequenceId, storeCheckpoint } from './sequence-internals.ts';
 import { commonPrefix } from './slot-choice.ts';
 
 /** The library brands ids; ours are plain numbers from its own tokenizer. */
@@ -100,7 +106,7 @@ export class SequenceSlot {
         options.signal.throwIfAborted();
         await this.#gate.pass();
         const slice = ids.slice(at, at + options.sliceSize());
-        await this.#sequence.evaluateWithoutGeneratingNewTokens(tokens(slice));
+        await this.#sequence.evaluateWithoutGeneratingNewTokens(tokens(slice), this.#batchOrder());
         at += slice.length;
       }
     });
@@ -113,7 +119,11 @@ export class SequenceSlot {
     await this.#gate.stepping(async () => {
       await this.#gate.pass();
       signal.throwIfAborted();
-      for await (const id of this.#sequence.evaluate(tokens([last]), { ...sampler, yieldEogToken: true })) {
+      for await (const id of this.#sequence.evaluate(tokens([last]), {
+        ...sampler,
+        ...this.#batchOrder(),
+        yieldEogToken: true,
+      })) {
         if (onToken(id)) return;
         signal.throwIfAborted();
         // No await on the common path: a sequence that is late by a tick misses the batch.
@@ -127,7 +137,7 @@ export class SequenceSlot {
     const generateNext = { probabilities: true, options: { temperature: 1, topK: 0, topP: 1 } };
     const output = await this.#gate.stepping(async () => {
       await this.#gate.pass();
-      return this.#sequence.controlledEvaluate([[last as Token, { generateNext }]]);
+      return this.#sequence.controlledEvaluate([[last as Token, { generateNext }]], this.#batchOrder());
     });
     const probabilities = output[0]?.next.probabilities;
     if (probabilities === undefined) throw new MassError('internal', 'The model gave no distribution.');
@@ -155,6 +165,11 @@ export class SequenceSlot {
 
   async dispose(): Promise<void> {
     await this.#sequence.dispose();
+  }
+
+  /** The library hands a step's priority to the batching strategy untouched; ours reads the sequence id from it. */
+  #batchOrder(): { evaluationPriority: EvaluationPriority } {
+    return { evaluationPriority: sequenceId(this.#sequence) as EvaluationPriority };
   }
 
   #open(): LlamaContextSequence {
