@@ -162,6 +162,43 @@ describe('trouble', () => {
     expect(status.tasks[0]?.champion).toBe(1);
   });
 
+  it('closes an attempt whose endpoint could not be opened', async () => {
+    const world = scriptedWorld();
+    const openEndpoints: RunWorld['openEndpoints'] = async (experiment, store) => {
+      const opened = await world.openEndpoints(experiment, store);
+      let refusals = 1;
+      const open: typeof opened.endpoints.open = (owner) =>
+        refusals-- > 0 ? Promise.reject(new Error('no token')) : opened.endpoints.open(owner);
+      return { ...opened, endpoints: { open } };
+    };
+    const { end, status } = await runCycle({ stages: ['search'], world: { ...world, openEndpoints } });
+    expect(end.state).toBe('done');
+    expect(status.failures).toEqual([expect.stringContaining('infrastructure: no token')]);
+  });
+
+  it('counts what pruning would free, then frees it and keeps the evidence', async () => {
+    let failures = 1;
+    const answer: typeof scriptedTeam = (owner, request) => {
+      const wrote = request.messages.some((message) => message.role === 'tool');
+      if (owner.startsWith('attempt:') && wrote && failures-- > 0) throw new Error('lost');
+      return scriptedTeam(owner, request);
+    };
+    await runCycle({ stages: ['search'], world: scriptedWorld({ answer }) });
+    const engine = await createEngine({
+      dataFolder: folder,
+      version: 'test',
+      logger: silentLogger,
+      world: scriptedWorld(),
+    });
+    const prune = (dryRun: boolean) => engine.handlers['experiment.prune']({ name: 'cycle', dryRun }, context);
+    const planned = await prune(true);
+    expect(planned).toMatchObject({ attempts: 1, kept: 12 });
+    expect(planned.bytes).toBeGreaterThan(0);
+    expect(await prune(false)).toEqual(planned);
+    expect(await prune(false)).toMatchObject({ attempts: 0, bytes: 0 });
+    await engine.shutdown('now');
+  });
+
   it('stops with a sentence when too few runs succeeded', async () => {
     const { end } = await runCycle({
       config: {

@@ -25,7 +25,6 @@ import { rankStage } from './stages/rank.ts';
 import { recordCompletion } from './stages/record-completion.ts';
 import { searchStage } from './stages/search.ts';
 import { selectStage } from './stages/select.ts';
-import { workspaceManifest } from './stages/workspace-manifest.ts';
 import { experimentStatus } from './status.ts';
 import { openStore, type Store } from './store/store.ts';
 
@@ -115,9 +114,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       if (runOf(name)) throw new MassError('conflict', `"${name}" is running; stop it before pruning.`);
       const kept =
         store.episodes.attemptsOfExperiment(experiment.experimentId).length - prunable(store, experiment).length;
-      const bytesOf = async (folder: string) => (await workspaceManifest(folder).catch(() => ({ bytes: 0 }))).bytes;
-      if (dryRun) return { attempts: prunable(store, experiment).length, bytes: 0, kept };
-      return { ...(await prune(store, experiment, bytesOf)), kept };
+      return { ...(await prune(store, experiment, { dryRun })), kept };
     },
     'run.start': async ({ name, stages, tasks }) => {
       const experiment = requireExperiment(store, name);

@@ -1,5 +1,6 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { walkWorkspace } from './agents/evidence/walk.ts';
 import type { Experiment } from './experiments.ts';
 import type { AttemptRow } from './store/repositories/episodes.ts';
 import type { Store } from './store/store.ts';
@@ -17,13 +18,18 @@ export function prunable(store: Store, experiment: Experiment): AttemptRow[] {
     );
 }
 
-/** Removes them; the rows stay and say so. A folder is gone before its row is marked, so a kill in between is repeated. */
-export async function prune(store: Store, experiment: Experiment, bytesOf: (folder: string) => Promise<number>) {
+/**
+ * Removes them, or with `dryRun` only adds up what removing would free. The rows stay and say so. A folder is gone before
+ * its row is marked, so a kill in between is repeated.
+ */
+export async function prune(store: Store, experiment: Experiment, { dryRun }: { dryRun: boolean }) {
   const attempts = prunable(store, experiment);
   let bytes = 0;
   for (const attempt of attempts) {
     const folder = join(store.folder, attempt.workspace);
-    const size = await bytesOf(folder);
+    const size = await folderBytes(folder);
+    bytes += size;
+    if (dryRun) continue;
     await rm(folder, { recursive: true, force: true });
     store.append({
       type: 'pruned',
@@ -31,7 +37,11 @@ export async function prune(store: Store, experiment: Experiment, bytesOf: (fold
       attemptIds: [attempt.attemptId],
       bytes: size,
     });
-    bytes += size;
   }
   return { attempts: attempts.length, bytes };
+}
+
+async function folderBytes(folder: string): Promise<number> {
+  const { entries } = await walkWorkspace(folder);
+  return entries.reduce((sum, entry) => sum + (entry.bytes ?? 0), 0);
 }

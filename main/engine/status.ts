@@ -191,7 +191,7 @@ function etaSeconds(stages: readonly StageProgress[], seconds: number): number |
   return done < 3 ? null : (seconds / done) * Math.max(0, planned - done);
 }
 
-/** Workspaces plus this experiment's share of the database is not separable; bodies shared by experiments count once in `mass doctor`. */
+/** This experiment's workspaces, plus database and bodies, which all experiments of a data folder share. */
 function bytesOnDisk(store: Store, experimentId: string): number {
   return (
     store.episodes.attemptsOfExperiment(experimentId).reduce((sum, attempt) => sum + attempt.workspaceBytes, 0) +

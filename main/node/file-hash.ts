@@ -7,7 +7,7 @@ import { createReadStream } from 'node:fs';
  */
 export async function hashInto(
   hash: Hash,
-  path: string,
+  path: string | Buffer,
   options: { end?: number; signal?: AbortSignal; onBytes?: (count: number) => void } = {},
 ): Promise<void> {
   if (options.end === 0) return;
@@ -24,7 +24,7 @@ export async function hashInto(
 
 /** Lower-case hex sha256 of a file. */
 export async function sha256File(
-  path: string,
+  path: string | Buffer,
   options: { signal?: AbortSignal; onBytes?: (count: number) => void } = {},
 ): Promise<string> {
   const hash = createHash('sha256');

@@ -87,7 +87,6 @@ const requestOf = <T>(call: StructuredCall<T>, messages: readonly Message[], see
   responseSchema: call.schema,
   sampling: { ...call.sampling, seed, maxTokens: call.callTokens },
   thread: call.threadId,
-  sharedMessages: 1,
   ...(call.sharedPrefix === undefined ? {} : { sharedPrefix: call.sharedPrefix }),
   ...(call.signal === undefined ? {} : { signal: call.signal }),
 });

@@ -19,8 +19,6 @@ export interface CompletionRequest {
   readonly sampling: Sampling;
   /** Which conversation this is: a thread id of the store */
   readonly thread: string;
-  /** Character offsets are not portable, so fork points are given as the number of leading messages that other requests share. */
-  readonly sharedMessages?: number;
   /** Text of the last shared message's prefix that others share (a judge's first submission): branch after it. */
   readonly sharedPrefix?: string;
   readonly signal?: AbortSignal;

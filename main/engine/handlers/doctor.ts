@@ -5,7 +5,7 @@ import { toErrorData } from '../../common/base/errors.ts';
 import type { DoctorRow } from '../../common/protocol/engine.ts';
 import type { HandlerContext } from '../../node/engine-handlers.ts';
 import { detectSandbox } from '../sandbox/detect.ts';
-import { ensurePythonEnvironment, findPythonEnvironment } from '../sandbox/python-environment.ts';
+import { ensurePythonEnvironment } from '../sandbox/python-environment.ts';
 import type { HandlerParts } from './parts.ts';
 
 const GB = 1e9;
@@ -46,10 +46,7 @@ async function pythonRow(
     const root = join(folder, 'python');
     const onProgress = (label: string) =>
       context.progress({ label, done: 0, total: null, unit: 'steps', etaSeconds: null });
-    const python = repair
-      ? await ensurePythonEnvironment({ root, signal: context.signal, onProgress })
-      : await findPythonEnvironment(root);
-    if (!python) return row(what, 'warning', 'not built yet; the first run builds it', 'mass doctor --repair');
+    const python = await ensurePythonEnvironment({ root, build: repair, signal: context.signal, onProgress });
     return row(what, 'ok', python.description);
   } catch (error) {
     const { message, cause } = toErrorData(error);

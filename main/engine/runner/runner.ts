@@ -81,8 +81,8 @@ function startRun(parts: RunnerParts, order: RunOrder, onEnd: () => void): Activ
     signal: abort.signal,
     draining: () => draining,
     slot: createSlots(order.config.parallel, abort.signal),
-    progress: (progress) => {
-      doing = progress.doing;
+    doing: (what) => {
+      doing = what;
     },
   };
   const ended = runStages(parts, { order, context, runId }).finally(onEnd);

@@ -14,8 +14,8 @@ export interface StageContext {
   readonly draining: () => boolean;
   /** Runs `work` when one of the experiment's `parallel` slots is free; rejects with `cancelled` when aborted while waiting. */
   readonly slot: <T>(work: () => Promise<T>) => Promise<T>;
-  /** Called when units were finished or planned. */
-  readonly progress: (progress: { readonly done: number; readonly planned: number; readonly doing: string }) => void;
+  /** Says what is being done, for people; how far a stage is follows from its rows. */
+  readonly doing: (what: string) => void;
 }
 
 /**

@@ -61,15 +61,6 @@ export async function ensurePythonEnvironment(options: PythonEnvironmentOptions)
   return describe({ folder, ready, requirements, threads: options.threads ?? 1 });
 }
 
-/** The environment when it is there and whole; null when it has yet to be built. Builds nothing. */
-export async function findPythonEnvironment(root: string): Promise<PythonEnvironment | null> {
-  const requirements = await readFile(resourcePath('python/requirements.txt'), 'utf8');
-  const hash = createHash('sha256').update(requirements).digest('hex');
-  const folder = path.join(root, `env-${hash.slice(0, 16)}`);
-  const ready = await readReady(folder, hash);
-  return ready && describe({ folder, ready, requirements, threads: 1 });
-}
-
 async function readReady(folder: string, hash: string): Promise<Ready | null> {
   try {
     const ready = Ready.parse(JSON.parse(await readFile(path.join(folder, READY_FILE), 'utf8')));

@@ -58,11 +58,7 @@ async function collectTask(services: CycleServices, context: StageContext, task:
           skipped = true;
           return;
         }
-        context.progress({
-          done: run,
-          planned: runs.length,
-          doing: `collect ${taskId} run ${run + 1} of ${runs.length}`,
-        });
+        context.doing(`collect ${taskId}: run ${run + 1} of ${runs.length}`);
         await runEpisode(services, context, {
           stage: 'collect',
           task,

@@ -55,7 +55,7 @@ async function rankTask(services: CycleServices, context: StageContext, task: Ta
         for (const { match, shownAsA } of group) {
           if (context.draining()) return;
           if (!missingPresentations(services, match.judgment).includes(shownAsA)) continue;
-          context.progress({ done: 0, planned: 0, doing: `rank ${taskId}` });
+          context.doing(`rank ${taskId}: match ${judgments.indexOf(match.judgment) + 1} of ${judgments.length}`);
           await present(services, context, { judgment: match.judgment, task, shownAsA });
           decideJudgment(services, match.judgment);
         }

@@ -110,8 +110,9 @@ async function runAttempt(
     },
   ]);
   const ended = attemptEnder(services, { attemptId, episodeId: episode.episodeId, experimentId });
-  const endpoint = await endpoints.open(`attempt:${attemptId}`);
+  let endpoint: Awaited<ReturnType<typeof endpoints.open>> | undefined;
   try {
+    endpoint = await endpoints.open(`attempt:${attemptId}`);
     const { config } = context;
     const result = await runtime.runEpisode({
       attemptId,
@@ -133,7 +134,7 @@ async function runAttempt(
     ended.fail(error);
     throw error;
   } finally {
-    await endpoint.close();
+    await endpoint?.close();
   }
 }
 

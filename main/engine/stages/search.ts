@@ -102,7 +102,7 @@ async function perform(services: CycleServices, context: StageContext, { task, a
   if (context.draining()) return;
   const { id: taskId, number: taskNumber } = task.manifest;
   const seedBase = seedBaseOfCycle(context.config.search.seedBase, context.cycle);
-  const report = (doing: string) => context.progress({ done: 0, planned: 0, doing: `search ${taskId}: ${doing}` });
+  const report = (doing: string) => context.doing(`search ${taskId}: ${doing}`);
   switch (action.kind) {
     case 'execute': {
       const { target } = action;

@@ -16,7 +16,7 @@ export async function workspaceManifest(workspace: string): Promise<WorkspaceMan
   const others: { path: string; type: string }[] = [];
   for (const entry of walk.entries) {
     if (entry.type === 'file')
-      files.push({ path: entry.path, bytes: entry.bytes ?? 0, sha256: await sha256File(entry.raw.toString()) });
+      files.push({ path: entry.path, bytes: entry.bytes ?? 0, sha256: await sha256File(entry.raw) });
     else others.push({ path: entry.path, type: entry.type });
   }
   return { files, others, complete: walk.complete, bytes: files.reduce((sum, file) => sum + file.bytes, 0) };

@@ -1,18 +1,9 @@
-import {
-  closeSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeSync,
-} from 'node:fs';
+import { mkdirSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
 import type Database from 'better-sqlite3';
 import { MassError } from '../../common/base/errors.ts';
+import { writeFileAtomic } from '../../node/atomic-file.ts';
 import { sha256 } from '../../node/hashing.ts';
 
 /** Above this a compressed body is a file: SQLite reads small blobs faster than files, and large ones slower. */
@@ -47,7 +38,7 @@ export class Artifacts {
       this.#insert.run(hash, bytes.length, stored.length, stored);
       return hash;
     }
-    writeAtomically(this.pathOf(hash), stored);
+    storeFile(this.pathOf(hash), stored);
     this.#insert.run(hash, bytes.length, stored.length, null);
     return hash;
   }
@@ -103,26 +94,9 @@ function damaged(hash: string, cause?: unknown): MassError {
   );
 }
 
-function writeAtomically(path: string, bytes: Uint8Array): void {
+/** A file left by a process that died before its row was committed is as good as a new one. */
+function storeFile(path: string, bytes: Uint8Array): void {
+  if (statSync(path, { throwIfNoEntry: false })?.size === bytes.length) return;
   mkdirSync(dirname(path), { recursive: true });
-  try {
-    if (statSync(path).size === bytes.length) return; // left by a process that died before its row was committed
-  } catch {
-    // absent: the usual case
-  }
-  const temporary = `${path}.${process.pid}.tmp`;
-  const file = openSync(temporary, 'w', 0o600);
-  try {
-    try {
-      let written = 0;
-      while (written < bytes.length) written += writeSync(file, bytes, written);
-      fsyncSync(file);
-    } finally {
-      closeSync(file);
-    }
-    renameSync(temporary, path);
-  } catch (error) {
-    rmSync(temporary, { force: true });
-    throw error;
-  }
+  writeFileAtomic(path, bytes, 0o600);
 }

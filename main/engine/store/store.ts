@@ -81,7 +81,7 @@ export function openStore(folder: string) {
         }
       })();
     },
-    /** Bytes on disk of bodies referred to by nothing else than their hash, and of the database. */
+    /** Size of the database file, small bodies included. */
     databaseBytes: () => {
       const pages = db.pragma('page_count', { simple: true }) as number;
       return pages * (db.pragma('page_size', { simple: true }) as number);

@@ -142,7 +142,7 @@ export async function placeTaskData(data: TaskData, workspace: string): Promise<
   try {
     for (const { path } of data.files) {
       const target = join(folder, path);
-      await mkdir(dirname(target), { recursive: true });
+      await makeReadableFolders(workspace, dirname(target));
       const temporary = `${target}.placing`;
       await rm(temporary, { force: true });
       await copyFile(join(data.folder, path), temporary, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
@@ -158,6 +158,12 @@ export async function placeTaskData(data: TaskData, workspace: string): Promise<
       },
     );
   }
+}
+
+/** Folders from below `top` down to `folder`, readable by whoever commands run as: a umask of 077 would hide the data. */
+async function makeReadableFolders(top: string, folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  for (let inner = folder; inner !== top; inner = dirname(inner)) await chmod(inner, 0o755);
 }
 
 async function writeSynced(path: string, text: string): Promise<void> {

@@ -73,7 +73,6 @@ async function ask(
       sampling: { ...sampling, seed: turn.seed, maxTokens: turn.maxTokens },
       thread: threadId,
       // The system prompt and the tools are the same in every thread of this kind: a place to branch.
-      sharedMessages: 1,
       signal: episode.signal,
     });
   } catch (error) {
