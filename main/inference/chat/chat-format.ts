@@ -12,6 +12,8 @@ export interface ChatRequest {
   readonly templateVariables: Readonly<Record<string, unknown>>;
   /** Leading part of the last user message's text that other requests share. */
   readonly sharedPrefix: string | null;
+  /** Tokens the answer may have, so that a constrained answer can be kept short enough to end; null: no limit of its own. */
+  readonly maxTokens: number | null;
 }
 
 export interface RenderedPrompt {

@@ -19,11 +19,25 @@ export function jsonActionParser(state: ParserState): CompletionParser {
   );
 }
 
-/** The schema of one action. `reply` null: any text. */
-export function actionSchema(request: Pick<ChatRequest, 'tools' | 'toolChoice' | 'responseSchema'>): JsonObject {
-  const { tools, toolChoice, responseSchema } = request;
+/** Tokens of a reply besides its text: braces, quotes, the key. */
+const REPLY_TOKENS = 16;
+/** JSON-escaped text of a small vocabulary yields about this many characters a token, at worst in practice. */
+const CHARACTERS_PER_TOKEN = 2;
+const SHORTEST_REPLY = 80;
+
+/** Characters of a reply that can end within the answer's tokens: a longer one would be cut in the middle of its JSON. */
+export const replyLength = (maxTokens: number | null): number =>
+  maxTokens === null
+    ? maxStringLength
+    : Math.min(maxStringLength, Math.max(SHORTEST_REPLY, (maxTokens - REPLY_TOKENS) * CHARACTERS_PER_TOKEN));
+
+/** The schema of one action. */
+export function actionSchema(
+  request: Pick<ChatRequest, 'tools' | 'toolChoice' | 'responseSchema' | 'maxTokens'>,
+): JsonObject {
+  const { tools, toolChoice, responseSchema, maxTokens } = request;
   const reply =
-    responseSchema === null ? { type: 'string', maxLength: maxStringLength } : boundedSchema(responseSchema);
+    responseSchema === null ? { type: 'string', maxLength: replyLength(maxTokens) } : boundedSchema(responseSchema);
   const variants: JsonObject[] = offered(tools, toolChoice).map(({ name, parameters }) => ({
     type: 'object',
     properties: {

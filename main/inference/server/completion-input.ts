@@ -22,6 +22,7 @@ export function toCompletionInput(body: ChatBody, identity: RequestIdentity): Co
   const defaults = SamplingConfig.parse({});
   const { enable_thinking, ...templateVariables } = body.chat_template_kwargs ?? {};
   const thinking = typeof enable_thinking === 'boolean' ? enable_thinking : defaults.thinking;
+  const maxTokens = body.max_completion_tokens ?? body.max_tokens ?? null;
   const stop = typeof body.stop === 'string' ? [body.stop] : (body.stop ?? []);
   return {
     ...identity,
@@ -33,13 +34,14 @@ export function toCompletionInput(body: ChatBody, identity: RequestIdentity): Co
       thinking,
       templateVariables,
       sharedPrefix: body.mass?.shared_prefix ?? null,
+      maxTokens,
     },
     sampling: {
       temperature: body.temperature ?? defaults.temperature,
       topP: body.top_p ?? defaults.topP,
       topK: body.top_k ?? defaults.topK,
       seed: body.seed ?? randomInt(2 ** 31),
-      maxTokens: body.max_completion_tokens ?? body.max_tokens ?? null,
+      maxTokens,
       thinking,
       ...(stop.length > 0 ? { stop } : {}),
     },

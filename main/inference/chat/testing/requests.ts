@@ -25,5 +25,6 @@ export const request = (messages: ChatRequest['messages'], change: Partial<ChatR
   thinking: true,
   templateVariables: {},
   sharedPrefix: null,
+  maxTokens: null,
   ...change,
 });
