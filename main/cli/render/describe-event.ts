@@ -21,7 +21,7 @@ const describe: Describe = {
   'run.started': (e) => `Run started: ${e.stages.join(', ')}.`,
   'run.ended': (e) => `Run ${e.state}: ${e.message}`,
   'stage.started': (e) => `Stage ${e.stage} started.`,
-  'stage.ended': (e) => `Stage ${e.stage} ${e.state}: ${e.message}`,
+  'stage.ended': (e) => `Stage ${e.stage} ${e.state}${e.message === '' ? '.' : `: ${e.message}`}`,
   notice: (e) => `${e.level === 'warning' ? 'Warning' : 'Note'}: ${e.message}`,
   'workflow.added': (e) =>
     `${e.taskId}: workflow v${e.version} by ${e.author}${e.status === 'proposal_failed' ? ' failed' : ''}.`,
