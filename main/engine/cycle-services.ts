@@ -6,9 +6,10 @@ import type { Task } from '../common/domain/task.ts';
 import type { EpisodeRequest } from './agents/agent-runtime.ts';
 import { createTeamRuntime } from './agents/team/team-runtime.ts';
 import { createFileTools } from './agents/tools/files.ts';
-import type { EndpointProvider } from './endpoints/endpoint.ts';
 import type { Experiment } from './experiments.ts';
+import type { DeviceLease } from './lease/lease.ts';
 import type { Sandbox } from './sandbox/sandbox.ts';
+import { type GenerationTarget, requireGeneration, serveTarget } from './serve-target.ts';
 import type { CycleServices } from './stages/services.ts';
 import type { Store } from './store/store.ts';
 import { ensureTaskData, placeTaskData, type RunDataScript } from './tasks/task-data.ts';
@@ -17,7 +18,8 @@ import { readTask } from './tasks/task-library.ts';
 export interface CycleServicesParts {
   readonly store: Store;
   readonly experiment: Experiment;
-  readonly endpoints: EndpointProvider;
+  readonly cycle: number;
+  readonly lease: DeviceLease<GenerationTarget>;
   readonly sandbox: Sandbox;
   readonly environment: EpisodeRequest['environment'];
   readonly logger: Logger;
@@ -26,15 +28,19 @@ export interface CycleServicesParts {
 
 /** Everything the stages of one run work with, from parts that were started for it. */
 export function createCycleServices(parts: CycleServicesParts): CycleServices {
-  const { store, experiment, sandbox } = parts;
+  const { store, experiment, sandbox, lease } = parts;
   const generation = store.experiments.generations(experiment.experimentId)[0];
   if (!generation) throw new MassError('internal', `"${experiment.name}" has no L0.`);
   const dataCache = join(store.folder, 'task-data');
   return {
     store,
     dataFolder: store.folder,
+    generation,
     generationId: generation.generationId,
-    endpoints: parts.endpoints,
+    endpoints: lease.endpointsOf(serveTarget(experiment, generation)),
+    endpointsOf: (generationId) =>
+      lease.endpointsOf(serveTarget(experiment, requireGeneration(store, experiment, generationId))),
+    lease,
     runtime: createTeamRuntime({ createFiles: createFileTools }),
     sandbox,
     environment: parts.environment,

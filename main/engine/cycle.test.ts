@@ -5,11 +5,12 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../common/base/logger.ts';
 import type { ExperimentConfigInput } from '../common/domain/config.ts';
 import type { StageName } from '../common/domain/events.ts';
-import { createEngine, type RunWorld } from './engine.ts';
+import { createEngine } from './engine.ts';
 import { completionMessages } from './stages/record-completion.ts';
 import { openStore } from './store/store.ts';
 import { scriptedTeam } from './testing/scripted-team.ts';
 import { registerScriptedModel, scriptedConfig, scriptedWorld, writeTaskLibrary } from './testing/scripted-world.ts';
+import type { RunWorld } from './world.ts';
 
 let folder: string;
 let library: string;
@@ -164,14 +165,14 @@ describe('trouble', () => {
 
   it('closes an attempt whose endpoint could not be opened', async () => {
     const world = scriptedWorld();
-    const openEndpoints: RunWorld['openEndpoints'] = async (experiment, store) => {
-      const opened = await world.openEndpoints(experiment, store);
+    const serve: RunWorld['serve'] = async (target, store) => {
+      const opened = await world.serve(target, store);
       let refusals = 1;
       const open: typeof opened.endpoints.open = (owner) =>
         refusals-- > 0 ? Promise.reject(new Error('no token')) : opened.endpoints.open(owner);
       return { ...opened, endpoints: { open } };
     };
-    const { end, status } = await runCycle({ stages: ['search'], world: { ...world, openEndpoints } });
+    const { end, status } = await runCycle({ stages: ['search'], world: { ...world, serve } });
     expect(end.state).toBe('done');
     expect(status.failures).toEqual([expect.stringContaining('infrastructure: no token')]);
   });

@@ -1,43 +1,22 @@
-import { join } from 'node:path';
 import { MassError } from '../common/base/errors.ts';
 import type { Logger } from '../common/base/logger.ts';
 import type { StoredEvent } from '../common/domain/events.ts';
 import type { EngineHandlers } from '../node/engine-handlers.ts';
-import type { EpisodeRequest } from './agents/agent-runtime.ts';
-import { createCycleServices } from './cycle-services.ts';
-import type { EndpointProvider } from './endpoints/endpoint.ts';
-import { startInference } from './endpoints/inference-process.ts';
-import { createLocalEndpoints } from './endpoints/local-endpoint.ts';
 import { createExperiment, type Experiment, requireExperiment } from './experiments.ts';
 import { runDoctor } from './handlers/doctor.ts';
-import { modelHandlers, requireModel } from './handlers/models.ts';
+import { modelHandlers } from './handlers/models.ts';
 import type { HandlerParts } from './handlers/parts.ts';
 import { taskHandlers } from './handlers/tasks.ts';
+import { createDeviceLease } from './lease/lease.ts';
 import { estimatePlan } from './plan.ts';
+import { prepareRun } from './prepare-run.ts';
 import { prunable, prune } from './prune.ts';
 import { reconcile } from './reconcile.ts';
-import { type ActiveRun, createRunner, type RunOrder } from './runner/runner.ts';
-import { createSandbox } from './sandbox/detect.ts';
-import { ensurePythonEnvironment } from './sandbox/python-environment.ts';
-import type { Sandbox } from './sandbox/sandbox.ts';
-import { collectStage } from './stages/collect.ts';
-import { rankStage } from './stages/rank.ts';
-import { recordCompletion } from './stages/record-completion.ts';
-import { searchStage } from './stages/search.ts';
-import { selectStage } from './stages/select.ts';
+import { createRunner } from './runner/runner.ts';
+import type { GenerationTarget } from './serve-target.ts';
 import { experimentStatus } from './status.ts';
 import { openStore, type Store } from './store/store.ts';
-
-/** The parts of a run that are processes or files of this machine; tests give scripted ones. */
-export interface RunWorld {
-  openEndpoints(
-    experiment: Experiment,
-    store: Store,
-  ): Promise<{ endpoints: EndpointProvider; dispose(): Promise<void> }>;
-  openSandbox(experiment: Experiment): Promise<Sandbox>;
-  openEnvironment(signal: AbortSignal): Promise<EpisodeRequest['environment']>;
-  readonly retryDelay?: (retry: number) => number;
-}
+import { localWorld, type RunWorld } from './world.ts';
 
 export interface EngineOptions {
   readonly dataFolder: string;
@@ -61,9 +40,10 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   const closed = reconcile(store);
   if (closed > 0) logger.log('warn', 'Closed what an earlier engine left open.', { entries: closed });
   const world = options.world ?? localWorld(dataFolder, logger);
+  const lease = createDeviceLease<GenerationTarget>((target) => world.serve(target, store));
   const runner = createRunner({
     append: (...events) => void store.append(...events),
-    prepare: (order, signal) => prepareRun({ store, world, logger }, order, signal),
+    prepare: (order, signal) => prepareRun({ store, world, lease, logger }, order, signal),
     logger,
   });
   const parts: HandlerParts = { store, logger, version };
@@ -79,7 +59,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       dataFolder,
       startedAt,
       lastSeq: store.lastSeq(),
-      lease: leaseOf(runner.active()),
+      lease: lease.holder(),
       activeRuns: runner.active().map((run) => ({ experiment: run.order.name, runId: run.runId })),
     }),
     'engine.stop': async ({ mode, experiment }) => {
@@ -151,88 +131,11 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       const runs = runner.active();
       for (const run of runs) run.stop(mode);
       await Promise.all(runs.map((run) => run.ended));
+      await lease.dispose();
       store.close();
     },
   };
 }
-
-interface PrepareParts {
-  readonly store: Store;
-  readonly world: RunWorld;
-  readonly logger: Logger;
-}
-
-/** Starts what a run needs, in an order in which the cheap refusals come first; disposes in reverse. */
-async function prepareRun({ store, world, logger }: PrepareParts, order: RunOrder, signal: AbortSignal) {
-  const experiment = requireExperiment(store, order.name);
-  const sandbox = await world.openSandbox(experiment);
-  if (sandbox.mode === 'host')
-    store.append({
-      type: 'notice',
-      experimentId: experiment.experimentId,
-      level: 'warning',
-      code: 'sandbox-off',
-      message: 'Model-written commands run on this machine unprotected (sandbox.mode is "host").',
-    });
-  const environment = await world.openEnvironment(signal);
-  const { endpoints, dispose } = await world.openEndpoints(experiment, store);
-  const services = createCycleServices({
-    store,
-    experiment,
-    endpoints,
-    sandbox,
-    environment,
-    logger,
-    ...(world.retryDelay ? { retryDelay: world.retryDelay } : {}),
-  });
-  return {
-    stages: [searchStage(services), collectStage(services), rankStage(services), selectStage(services)],
-    dispose,
-  };
-}
-
-/** The real world: a supervised llama.cpp process, bubblewrap, and the locked Python environment. */
-function localWorld(dataFolder: string, logger: Logger): RunWorld {
-  return {
-    openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, logger),
-    openEnvironment: async (signal) => {
-      const python = await ensurePythonEnvironment({
-        root: join(dataFolder, 'python'),
-        signal,
-        onProgress: (message) => logger.log('info', message),
-      });
-      return { mounts: python.mounts, env: python.env, description: python.description };
-    },
-    openEndpoints: async (experiment, store) => {
-      const { model } = experiment.config;
-      const row = requireModel(store, model.id);
-      const generation = store.experiments.generations(experiment.experimentId)[0];
-      if (generation && generation.modelSha256 !== row.sha256)
-        throw new MassError(
-          'conflict',
-          `The file of "${model.id}" is not the one "${experiment.name}" was created with; restore it, or create a new experiment.`,
-        );
-      const inference = await startInference({
-        order: { model, path: row.path, sha256: row.sha256, adapter: null },
-        onRecord: async (record) => recordCompletion(store, record),
-        logger,
-      });
-      const endpoints = createLocalEndpoints(inference);
-      return {
-        endpoints,
-        dispose: async () => {
-          await endpoints.dispose();
-          await inference.dispose();
-        },
-      };
-    },
-  };
-}
-
-const leaseOf = (runs: readonly ActiveRun[]): string | null => {
-  const [run] = runs;
-  return run ? `serve ${run.order.config.model.id} for "${run.order.name}"` : null;
-};
 
 function describeLoss(store: Store, attemptIds: readonly string[]): string {
   if (attemptIds.length === 0) return 'Nothing is in flight that would be lost.';

@@ -43,7 +43,7 @@ export async function runEpisode(
     try {
       await runAttempt(services, context, { episode, spec });
     } catch (error) {
-      if (isCancelled(error) || retry + 1 >= MAX_ATTEMPTS_PER_RUN) throw error;
+      if (!worthRetrying(error) || retry + 1 >= MAX_ATTEMPTS_PER_RUN) throw error;
       services.logger.log('warn', 'An attempt ended by infrastructure and will be retried.', {
         episodeId: episode.episodeId,
         error: toErrorData(error),
@@ -52,6 +52,10 @@ export async function runEpisode(
     }
   }
 }
+
+/** Trouble that may pass. What a person must mend (memory, disk, a changed file) is the same a second later. */
+const worthRetrying = (error: unknown): boolean =>
+  !isCancelled(error) && ['infrastructure', 'internal'].includes(toErrorData(error).code);
 
 function planEpisode({ store }: CycleServices, { experimentId, cycle }: StageContext, spec: EpisodeSpec): EpisodeRow {
   const { stage, workflowVersion, replicate, seed } = spec;

@@ -2,7 +2,9 @@ import type { Logger } from '../../common/base/logger.ts';
 import type { Task } from '../../common/domain/task.ts';
 import type { AgentRuntime, EpisodeRequest } from '../agents/agent-runtime.ts';
 import type { EndpointProvider } from '../endpoints/endpoint.ts';
+import type { DeviceLease } from '../lease/lease.ts';
 import type { Sandbox } from '../sandbox/sandbox.ts';
+import type { GenerationRow } from '../store/repositories/experiments.ts';
 import type { Store } from '../store/store.ts';
 
 /** What the stages of one experiment's cycle work with; made by the engine for a run and disposed after it. */
@@ -11,7 +13,12 @@ export interface CycleServices {
   readonly dataFolder: string;
   /** The generation that plays every part in this cycle. */
   readonly generationId: string;
+  readonly generation: GenerationRow;
+  /** Endpoints of that generation; opening one waits for the device. */
   readonly endpoints: EndpointProvider;
+  /** Endpoints of another generation of the experiment. */
+  readonly endpointsOf: (generationId: string) => EndpointProvider;
+  readonly lease: Pick<DeviceLease<never>, 'exclusive' | 'holder'>;
   readonly runtime: AgentRuntime & { readonly promptHashes: Readonly<Record<string, string>> };
   readonly sandbox: Sandbox;
   readonly environment: EpisodeRequest['environment'];

@@ -3,10 +3,10 @@ import { join } from 'node:path';
 import { silentLogger } from '../../common/base/logger.ts';
 import type { ExperimentConfigInput } from '../../common/domain/config.ts';
 import { createScriptedEndpoints, type ScriptedEndpointOptions } from '../endpoints/scripted-endpoint.ts';
-import type { RunWorld } from '../engine.ts';
 import { createSandbox } from '../sandbox/detect.ts';
 import { recordCompletion } from '../stages/record-completion.ts';
 import type { Store } from '../store/store.ts';
+import type { RunWorld } from '../world.ts';
 import { scriptedTeam } from './scripted-team.ts';
 
 /** Real store, real sandbox, real files; only the model is scripted. */
@@ -16,7 +16,7 @@ export function scriptedWorld(
   return {
     openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, silentLogger),
     openEnvironment: () => Promise.resolve({ mounts: {}, env: {}, description: 'bash' }),
-    openEndpoints: (_experiment, store) =>
+    serve: (_target, store) =>
       Promise.resolve({
         endpoints: createScriptedEndpoints({
           answer: options.answer ?? scriptedTeam,

@@ -1,0 +1,72 @@
+import type { Logger } from '../common/base/logger.ts';
+import type { StageName } from '../common/domain/events.ts';
+import { createCycleServices } from './cycle-services.ts';
+import { type Experiment, requireExperiment } from './experiments.ts';
+import type { DeviceLease } from './lease/lease.ts';
+import type { RunOrder } from './runner/runner.ts';
+import type { Stage } from './runner/stage.ts';
+import { type GenerationTarget, serveTarget } from './serve-target.ts';
+import { collectStage } from './stages/collect.ts';
+import { rankStage } from './stages/rank.ts';
+import { searchStage } from './stages/search.ts';
+import { selectStage } from './stages/select.ts';
+import type { Store } from './store/store.ts';
+import type { RunWorld } from './world.ts';
+
+export interface PrepareParts {
+  readonly store: Store;
+  readonly world: RunWorld;
+  readonly lease: DeviceLease<GenerationTarget>;
+  readonly logger: Logger;
+}
+
+/** Stages whose first unit asks the model: it is loaded before they start, so that one that cannot be is refused at once. */
+const modelStages: readonly StageName[] = ['search', 'collect', 'rank', 'rollout'];
+
+/** Starts what a run needs, in an order in which the cheap refusals come first. */
+export async function prepareRun(
+  { store, world, lease, logger }: PrepareParts,
+  order: RunOrder,
+  signal: AbortSignal,
+): Promise<{ stages: readonly Stage[]; dispose(): Promise<void> }> {
+  const experiment = requireExperiment(store, order.name);
+  const sandbox = await world.openSandbox(experiment);
+  if (sandbox.mode === 'host') warnUnprotected(store, experiment);
+  const environment = await world.openEnvironment(signal, (message) => {
+    logger.log('info', message);
+    store.append({
+      type: 'notice',
+      experimentId: experiment.experimentId,
+      level: 'info',
+      code: 'environment',
+      message,
+    });
+  });
+  const services = createCycleServices({
+    store,
+    experiment,
+    cycle: order.cycle,
+    lease,
+    sandbox,
+    environment,
+    logger,
+    ...(world.retryDelay ? { retryDelay: world.retryDelay } : {}),
+  });
+  const first = order.stages[0];
+  if (first !== undefined && modelStages.includes(first))
+    await lease.prepare(serveTarget(experiment, services.generation));
+  return {
+    stages: [searchStage(services), collectStage(services), rankStage(services), selectStage(services)],
+    dispose: () => lease.release(),
+  };
+}
+
+function warnUnprotected(store: Store, { experimentId }: Experiment): void {
+  store.append({
+    type: 'notice',
+    experimentId,
+    level: 'warning',
+    code: 'sandbox-off',
+    message: 'Model-written commands run on this machine unprotected (sandbox.mode is "host").',
+  });
+}

@@ -1,0 +1,75 @@
+import { join } from 'node:path';
+import { MassError } from '../common/base/errors.ts';
+import type { Logger } from '../common/base/logger.ts';
+import type { EpisodeRequest } from './agents/agent-runtime.ts';
+import { startInference } from './endpoints/inference-process.ts';
+import { createLocalEndpoints } from './endpoints/local-endpoint.ts';
+import type { Experiment } from './experiments.ts';
+import { requireModel } from './handlers/models.ts';
+import type { Serving } from './lease/lease.ts';
+import { memoryReleased } from './lease/memory-released.ts';
+import { createSandbox } from './sandbox/detect.ts';
+import { ensurePythonEnvironment } from './sandbox/python-environment.ts';
+import type { Sandbox } from './sandbox/sandbox.ts';
+import { adapterFile, type GenerationTarget } from './serve-target.ts';
+import { recordCompletion } from './stages/record-completion.ts';
+import type { Store } from './store/store.ts';
+
+/** The parts of a run that are processes or files of this machine; tests give scripted ones. */
+export interface RunWorld {
+  serve(target: GenerationTarget, store: Store): Promise<Serving>;
+  openSandbox(experiment: Experiment): Promise<Sandbox>;
+  openEnvironment(signal: AbortSignal, onProgress: (message: string) => void): Promise<EpisodeRequest['environment']>;
+  readonly retryDelay?: (retry: number) => number;
+}
+
+/** The real world: a supervised llama.cpp process, bubblewrap, and the locked Python environment. */
+export function localWorld(dataFolder: string, logger: Logger): RunWorld {
+  return {
+    openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, logger),
+    openEnvironment: async (signal, onProgress) => {
+      const python = await ensurePythonEnvironment({ root: join(dataFolder, 'python'), signal, onProgress });
+      return { mounts: python.mounts, env: python.env, description: python.description };
+    },
+    serve: (target, store) => serveLocally({ target, store, dataFolder, logger }),
+  };
+}
+
+interface LocalServing {
+  readonly target: GenerationTarget;
+  readonly store: Store;
+  readonly dataFolder: string;
+  readonly logger: Logger;
+}
+
+async function serveLocally({ target, store, dataFolder, logger }: LocalServing): Promise<Serving> {
+  const { experiment, generation } = target;
+  const { model } = experiment.config;
+  const row = requireModel(store, model.id);
+  if (generation.modelSha256 !== row.sha256)
+    throw new MassError(
+      'conflict',
+      `The file of "${model.id}" is not the one "${experiment.name}" was created with; restore it, or create a new experiment.`,
+    );
+  const { adapterSha256 } = generation;
+  const inference = await startInference({
+    order: {
+      model,
+      path: row.path,
+      sha256: row.sha256,
+      adapter: adapterSha256 === null ? null : { path: adapterFile(dataFolder, adapterSha256), sha256: adapterSha256 },
+    },
+    onRecord: async (record) => recordCompletion(store, record),
+    logger,
+  });
+  const endpoints = createLocalEndpoints(inference);
+  return {
+    endpoints,
+    dispose: async () => {
+      const { pid } = inference;
+      await endpoints.dispose();
+      await inference.dispose();
+      await memoryReleased(pid);
+    },
+  };
+}
