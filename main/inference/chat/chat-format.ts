@@ -20,6 +20,11 @@ export interface RenderedPrompt {
   readonly promptIds: readonly number[];
   /** prompt lengths at which other requests are expected to branch, ascending */
   readonly forkPoints: readonly number[];
+  /**
+   * Where each message of the request begins in `promptIds`, and last where the answer begins (its role header counts as
+   * its own). Null: it shares a turn with the message before it (a second tool result), or the template marks no turns.
+   */
+  readonly messageStarts: readonly (number | null)[];
   readonly grammar: { readonly schema: JsonSchema; readonly afterId: number | null } | null;
   readonly stopIds: readonly number[];
   readonly ledgerMisses: number;
@@ -71,4 +76,8 @@ export interface ChatFormat {
   parser(state: ParserState): CompletionParser;
 }
 
-export type CreateChatFormat = (model: Pick<ServedModel, 'info' | 'tokenize' | 'detokenize'>) => ChatFormat;
+/** `now`: what a template that asks for the date is told; by default the moment of the call. */
+export type CreateChatFormat = (
+  model: Pick<ServedModel, 'info' | 'tokenize' | 'detokenize'>,
+  options?: { readonly now?: Date },
+) => ChatFormat;

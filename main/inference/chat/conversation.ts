@@ -11,6 +11,8 @@ import type { Sentinels } from './sentinels.ts';
 export interface Turn {
   readonly message: Message;
   readonly source: AssistantMessage | null;
+  /** which message of the request this is, or begins with; null for one the format adds */
+  readonly index: number | null;
   /** characters of the text that other requests share, or null */
   readonly forkAt: number | null;
 }
@@ -24,6 +26,7 @@ export function toTurns(messages: readonly Message[], sharedPrefix: string | nul
   return messages.map((message, i) => ({
     message,
     source: message.role === 'assistant' ? message : null,
+    index: i,
     forkAt: i === last && sharedPrefix !== null ? sharedPrefix.length : null,
   }));
 }
@@ -35,6 +38,7 @@ export function templateMessages(
   spliced: ReadonlySet<number>,
 ): Record<string, unknown>[] {
   return turns.map(({ message, forkAt }, turn) => {
+    sentinels.beginTurn(turn);
     switch (message.role) {
       case 'assistant':
         return spliced.has(turn)

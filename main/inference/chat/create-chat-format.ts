@@ -18,16 +18,16 @@ const parsers = { 'qwen-xml': qwenXmlParser, hermes: hermesParser, json: jsonAct
  * The chat format of a model, by its own chat template.
  * @throws MassError invalid_input when the model has no template or one that does not parse
  */
-export const createChatFormat: CreateChatFormat = (model) => {
+export const createChatFormat: CreateChatFormat = (model, { now = new Date() } = {}) => {
   const { chatTemplate, id, bosToken, eosToken } = model.info;
   if (chatTemplate === null || chatTemplate.trim() === '') {
     throw new MassError('invalid_input', `${id} has no chat template; use an instruction-tuned model file.`);
   }
-  const template = new JinjaTemplate({ modelId: id, source: chatTemplate, bosToken, eosToken, now: new Date() });
+  const template = new JinjaTemplate({ modelId: id, source: chatTemplate, bosToken, eosToken, now });
   const markers = new MarkerTokens(model, chatTemplate);
   const turnEnd = turnEndId(template, markers);
   const endIds = new Set([...model.info.endIds, ...(turnEnd === null ? [] : [turnEnd])]);
-  const source: PromptSource = { model, template, markers, endIds };
+  const source: PromptSource = { model, template, markers, endIds, turnEnd };
   const family = familyOf(chatTemplate);
   const stopIds = turnEnd === null || model.info.endIds.includes(turnEnd) ? [] : [turnEnd];
   return {
@@ -121,6 +121,7 @@ const reasons = (source: PromptSource, prompt: Prompt): boolean =>
 const shared = (prompt: Prompt, stopIds: readonly number[]) => ({
   promptIds: prompt.ids,
   forkPoints: prompt.forkPoints,
+  messageStarts: prompt.messageStarts,
   ledgerMisses: prompt.ledgerMisses,
   stopIds,
 });

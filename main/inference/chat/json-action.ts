@@ -83,7 +83,9 @@ export function jsonActionTurns(
   const content = [system, section].filter((text) => text !== null).join('\n\n');
   const rest = system === null ? turns : turns.slice(1);
   const head: Turn[] =
-    content === '' && system === null ? [] : [{ message: { role: 'system', content }, source: null, forkAt: null }];
+    content === '' && system === null
+      ? []
+      : [{ message: { role: 'system', content }, source: null, index: system === null ? null : 0, forkAt: null }];
   const answered = rest.map((turn) => (tools.length > 0 ? asAction(turn) : asText(turn)));
   return [...head, ...(hasToolRole ? answered : resultsAsUser(answered))];
 }
@@ -134,13 +136,15 @@ const withText = (message: AssistantMessage, content: string): AssistantMessage 
 function resultsAsUser(turns: readonly Turn[]): Turn[] {
   const out: Turn[] = [];
   let results: string[] = [];
+  let first: number | null = null;
   const flush = () => {
     if (results.length === 0) return;
-    out.push({ message: { role: 'user', content: results.join('\n') }, source: null, forkAt: null });
+    out.push({ message: { role: 'user', content: results.join('\n') }, source: null, index: first, forkAt: null });
     results = [];
   };
   for (const turn of turns) {
     if (turn.message.role === 'tool') {
+      if (results.length === 0) first = turn.index;
       results.push(loadPrompt('json-tool-result', 1).fill({ result: turn.message.content }));
       continue;
     }

@@ -288,3 +288,69 @@ describe('fork points', () => {
     );
   });
 });
+
+describe('the beginnings of messages', () => {
+  const call = (id: string) => ({ id, name: 'write_file', arguments: '{"path":"a","content":"b"}' });
+  const messages: Message[] = [
+    { role: 'system', content: 'Be brief.' },
+    { role: 'user', content: 'Write <|im_end|> twice.' },
+    { role: 'assistant', content: '', toolCalls: [call('c1'), call('c2')] },
+    { role: 'tool', toolCallId: 'c1', content: 'done' },
+    { role: 'tool', toolCallId: 'c2', content: 'done' },
+    { role: 'assistant', content: 'Both.' },
+    { role: 'user', content: 'Thanks.' },
+  ];
+  const pieces = (template: string, asked: ChatRequest): (string | null)[] => {
+    const { model, format, ledger } = setUp(template);
+    const { promptIds, messageStarts } = format.render(asked, ledger);
+    return messageStarts.map((start, i) => {
+      const end = messageStarts.slice(i + 1).find((next) => next !== null) ?? promptIds.length;
+      return start === null ? null : spelled(model, promptIds.slice(start, end));
+    });
+  };
+
+  it('lie before the role header, with the results of one turn together', () => {
+    const [system, ...rest] = pieces(qwenLike, request(messages, { tools: [writeFile] }));
+    expect(system).toMatch(/^<\|im_start\|>system\nTools:.*Be brief\.<\|im_end\|>\n$/s);
+    const written =
+      '<tool_call>\n<function=write_file>\n<parameter=path>\na\n</parameter>\n<parameter=content>\nb\n</parameter>\n</function>\n</tool_call>';
+    const result = '\n<tool_response>\ndone\n</tool_response>';
+    expect(rest).toEqual([
+      '<|im_start|>user\nWrite <|im_end|> twice.<|im_end|>\n',
+      `<|im_start|>assistant\n${written}\n${written}<|im_end|>\n`,
+      `<|im_start|>user${result}${result}<|im_end|>\n`,
+      null,
+      '<|im_start|>assistant\nBoth.<|im_end|>\n',
+      '<|im_start|>user\nThanks.<|im_end|>\n',
+      '<|im_start|>assistant\n<think>\n',
+    ]);
+  });
+
+  it('count the messages of the request where the format makes other turns of them', () => {
+    const texts = pieces(chatMl, request(messages, { tools: [writeFile] }));
+    expect(texts.map((text) => (text === null ? null : text.slice(0, 22)))).toEqual([
+      '<|im_start|>system\nBe ',
+      '<|im_start|>user\nWrite',
+      '<|im_start|>assistant\n',
+      expect.stringMatching(/^<\|im_start\|>user\n/),
+      null,
+      '<|im_start|>assistant\n',
+      '<|im_start|>user\nThank',
+      '<|im_start|>assistant\n',
+    ]);
+  });
+
+  it.each(Object.entries(templates))('are the same with recorded answers: %s', (_name, template) => {
+    const { format, ledger, model } = setUp(template);
+    const tools = [writeFile];
+    const asked = request(messages.slice(0, 2), { tools });
+    const first = answer({ model, format, ledger }, asked, 'A short answer.');
+    const more: Message = { role: 'user', content: 'More.' };
+    const next = format.render(request([...asked.messages, first.message, more], { tools }), ledger);
+    const [system, user, assistant, second, end] = next.messageStarts;
+    expect(system).toBe(0);
+    for (const at of [user, assistant, second]) expect(next.promptIds[at ?? 0]).toBe(idOf('<|im_start|>'));
+    expect(first.rendered.messageStarts).toEqual([0, user, assistant]);
+    expect(end).toBe(next.forkPoints.at(-1));
+  });
+});

@@ -1,5 +1,5 @@
 import { MassError } from '../../common/base/errors.ts';
-import type { AssistantMessage, ToolDefinition } from '../../common/domain/chat.ts';
+import type { AssistantMessage, Message, ToolDefinition } from '../../common/domain/chat.ts';
 import type { ServedModel } from '../model/served-model.ts';
 import type { SampledTokenLedger } from './chat-format.ts';
 import { type Turn, templateMessages, templateTools } from './conversation.ts';
@@ -15,9 +15,13 @@ export interface PromptSource {
   readonly markers: MarkerTokens;
   /** ids that end an assistant turn */
   readonly endIds: ReadonlySet<number>;
+  /** the marker the template ends a turn with */
+  readonly turnEnd: number | null;
 }
 
 export interface PromptRequest {
+  /** of the request, before a format made turns of them */
+  readonly messages: readonly Message[];
   readonly turns: readonly Turn[];
   readonly tools: readonly ToolDefinition[];
   readonly thinking: boolean;
@@ -29,6 +33,8 @@ export interface PromptRequest {
 export interface Prompt {
   readonly ids: readonly number[];
   readonly forkPoints: readonly number[];
+  /** where messages begin, see RenderedPrompt */
+  readonly messageStarts: readonly (number | null)[];
   readonly ledgerMisses: number;
   /** The generation prompt ended inside an open reasoning block. */
   readonly reasoningOpen: boolean;
@@ -68,17 +74,36 @@ export function renderPrompt(source: PromptSource, request: PromptRequest, ledge
       `The chat template of ${source.model.info.id} alters texts; use another model.`,
     );
   }
-  new Splicer({ source, request, builder, sampled }).write(pieces);
+  new Splicer({ source, request, builder, sampled, sentinels }).write(pieces);
   if (typeof source.markers.split(generation)[0] === 'number') builder.fork();
   builder.template(generation + request.supplied);
-  const { ids, forkPoints } = builder.finish();
+  const { ids, forkPoints, starts } = builder.finish();
   const missingBos = addedBosId !== null && ids[0] !== addedBosId;
+  const shift = missingBos ? 1 : 0;
   return {
     ids: missingBos ? [addedBosId, ...ids] : ids,
-    forkPoints: missingBos ? forkPoints.map((at) => at + 1) : forkPoints,
+    forkPoints: forkPoints.map((at) => at + shift),
+    messageStarts: messageStarts(request, starts, shift),
     ledgerMisses: request.turns.filter(({ source: answer }) => answer !== null).length - sampled.size,
     reasoningOpen: generation.trimEnd().endsWith(openTag),
   };
+}
+
+function messageStarts(
+  { messages, turns }: PromptRequest,
+  starts: ReadonlyMap<number, number>,
+  shift: number,
+): (number | null)[] {
+  const out = new Array<number | null>(messages.length + 1).fill(null);
+  turns.forEach(({ index }, turn) => {
+    const at = starts.get(turn);
+    if (index !== null && at !== undefined) out[index] = at + shift;
+  });
+  // The template's beginning, tools and all, belongs to the first message.
+  if (messages.length > 0) out[0] = 0;
+  const answer = starts.get(turns.length);
+  out[messages.length] = answer === undefined ? null : answer + shift;
+  return out;
 }
 
 function findSampled(turns: readonly Turn[], ledger: SampledTokenLedger): Map<number, readonly number[]> {
@@ -109,6 +134,7 @@ interface SplicerOptions {
   readonly request: PromptRequest;
   readonly builder: PromptBuilder;
   readonly sampled: ReadonlyMap<number, readonly number[]>;
+  readonly sentinels: Sentinels;
 }
 
 class Splicer {
@@ -119,6 +145,8 @@ class Splicer {
   #sawUser = false;
   /** The header before the reasoning block was left out, because the generation prompt repeats it. */
   #headerCut = false;
+  /** The turn of the piece written last. */
+  #turn: number | null = null;
 
   constructor(options: SplicerOptions) {
     this.#options = options;
@@ -129,16 +157,16 @@ class Splicer {
   }
 
   write(pieces: readonly Piece[]): void {
+    const { sentinels } = this.#options;
     for (let i = 0; i < pieces.length; i++) {
       const piece = pieces[i];
       if (piece === undefined) continue;
-      const next = pieces[i + 1];
       if (piece.kind === 'template') {
-        const opens = next?.kind === 'slot' && next.slot.kind === 'reasoning';
-        const headerAt = opens && this.#header !== '' ? piece.text.lastIndexOf(this.#header) : -1;
-        this.#headerCut = headerAt >= 0;
-        this.#options.builder.template(headerAt >= 0 ? piece.text.slice(0, headerAt) : piece.text);
-      } else if (piece.slot.kind === 'reasoning') {
+        this.#between(piece.text, pieces[i + 1]);
+        continue;
+      }
+      this.#turn = sentinels.turnOf(piece.slot) ?? this.#turn;
+      if (piece.slot.kind === 'reasoning') {
         // Up to its answer the turn is the generation prompt and what was sampled, not the template's rendering.
         const { turn } = piece.slot;
         while (i + 1 < pieces.length && !isAnswer(pieces[i + 1], turn)) i++;
@@ -146,6 +174,22 @@ class Splicer {
         this.#answer(turn, true);
       } else this.#slot(piece.slot, piece.jsonEscaped);
     }
+  }
+
+  #between(text: string, next: Piece | undefined): void {
+    const opens = next?.kind === 'slot' && next.slot.kind === 'reasoning';
+    const headerAt = opens && this.#header !== '' ? text.lastIndexOf(this.#header) : -1;
+    this.#headerCut = headerAt >= 0;
+    this.#template(headerAt >= 0 ? text.slice(0, headerAt) : text, next);
+  }
+
+  /** Where the text leads from one turn to the next, the builder is told; after the last slot the answer is next. */
+  #template(text: string, next: Piece | undefined): void {
+    const { builder, request, sentinels, source } = this.#options;
+    const follows =
+      next?.kind === 'slot' ? sentinels.turnOf(next.slot) : next === undefined ? request.turns.length : null;
+    if (follows === null || this.#turn === null || follows === this.#turn) builder.template(text);
+    else builder.leadIn(text, { turn: follows, endId: source.turnEnd });
   }
 
   #slot(slot: Exclude<Slot, { kind: 'reasoning' }>, jsonEscaped: boolean): void {

@@ -21,9 +21,22 @@ export type Piece =
 export class Sentinels {
   readonly #nonce = randomBytes(8).toString('hex');
   readonly #slots: Slot[] = [];
+  readonly #turns = new Map<Slot, number>();
+  #turn: number | null = null;
+
+  /** Marks made from here on belong to this turn. */
+  beginTurn(turn: number): void {
+    this.#turn = turn;
+  }
+
+  /** Null: no turn's, e.g. a tool definition's. */
+  turnOf(slot: Slot): number | null {
+    return this.#turns.get(slot) ?? null;
+  }
 
   mark(slot: Slot): string {
     this.#slots.push(slot);
+    if (this.#turn !== null) this.#turns.set(slot, this.#turn);
     return `\uE0F1${this.#nonce}.${this.#slots.length - 1}"\uE0F2`;
   }
 

@@ -30,6 +30,7 @@ export const createScriptedFormat: CreateChatFormat = (model): ChatFormat => ({
     return {
       promptIds,
       forkPoints: [],
+      messageStarts: [],
       grammar: request.responseSchema === null ? null : { schema: request.responseSchema, afterId: null },
       stopIds: [],
       ledgerMisses,
