@@ -90,7 +90,9 @@ describe('mass', () => {
   it('runs, telling events on standard error', async () => {
     const { code, stdout, stderr } = await mass(['run', 'first', '--until', 'collect']);
     expect([code, stdout]).toEqual([0, 'Run done. All stages are done.\n']);
-    expect(stderr).toMatch(/^\d\d:\d\d:\d\d Stage search started\.\n\d\d:\d\d:\d\d Stage collect started\.\n$/);
+    expect(stderr).toMatch(
+      /^\d\d:\d\d:\d\d Cycle 1, stage search started\.\n\d\d:\d\d:\d\d Cycle 1, stage collect started\.\n$/,
+    );
   });
 
   it('exits with 3 at a gate', async () => {

@@ -1,12 +1,16 @@
-import type { DomainEvent, EventOf, EventType } from '../../common/domain/events.ts';
+import type { DomainEvent, EventOf, EventType, StageName } from '../../common/domain/events.ts';
 import { formatBytes, formatCount } from './format.ts';
 
 /** What earlier events said about ids that later ones only name. */
 export interface EventNames {
-  /** "stopping-distance v2 run 1" of an episode, or a plain word when its plan was not seen */
+  /** "stopping-distance collect v2 run 1" of an episode, or a plain word when its plan was not seen */
   episode(episodeId: string): string;
   /** the task and purpose of a judgment */
   judgment(judgmentId: string): string;
+  /** 'L1, set "default"' of a rollout set */
+  set(setId: string): string;
+  /** 'L1 against L0, set "default"' of a comparison */
+  comparison(comparisonId: string): string;
 }
 
 type Describe = { readonly [T in EventType]: (event: EventOf<T>, names: EventNames) => string };
@@ -18,10 +22,13 @@ const describe: Describe = {
   'model.registered': (e) => `Model ${e.modelId} registered: ${e.architecture}, ${formatBytes(e.bytes)}.`,
   'generation.registered': (e) => `Generation L${e.number} is model ${e.modelId}.`,
   'task.registered': (e) => `Task ${e.taskId} (${e.split}): ${e.title}`,
-  'run.started': (e) => `Run started: ${e.stages.join(', ')}.`,
+  'run.started': (e) => {
+    const cycles = e.cycles ?? [e.cycle];
+    return `Run started${cycles[0] === 0 ? '' : `, cycle ${cycles.join(' and ')}`}: ${e.stages.join(', ')}.`;
+  },
   'run.ended': (e) => `Run ${e.state}: ${e.message}`,
-  'stage.started': (e) => `Stage ${e.stage} started.`,
-  'stage.ended': (e) => `Stage ${e.stage} ${e.state}${e.message === '' ? '.' : `: ${e.message}`}`,
+  'stage.started': (e) => `${stageOf(e)} started.`,
+  'stage.ended': (e) => `${stageOf(e)} ${e.state}${e.message === '' ? '.' : `: ${e.message}`}`,
   notice: (e) => `${e.level === 'warning' ? 'Warning' : 'Note'}: ${e.message}`,
   'workflow.added': (e) =>
     `${e.taskId}: workflow v${e.version} by ${e.author}${e.status === 'proposal_failed' ? ' failed' : ''}.`,
@@ -56,7 +63,28 @@ const describe: Describe = {
   },
   'task.excluded': (e) => `${e.taskId}: excluded at ${e.stage}: ${e.reason}`,
   pruned: (e) => `Pruned ${e.attemptIds.length} attempts, ${formatBytes(e.bytes)}.`,
+  'rollout-set.created': (e, names) =>
+    `Rollouts of ${names.set(e.setId)}: ${e.taskIds.length} tasks, ${e.count} runs each, seed base ${e.seedBase}.`,
+  'rollout-set.completed': (e, names) =>
+    `Rollouts of ${names.set(e.setId)} are done: ${e.completed} of ${e.runs} completed, the others halted.`,
+  'comparison.opened': (e, names) =>
+    `Comparison of ${names.comparison(e.comparisonId)}: ${e.pairs} pairs, L${e.evaluatorGeneration} judges.`,
+  'comparison.completed': (e, names) => `Comparison of ${names.comparison(e.comparisonId)} is done.`,
 };
+
+/** Cycle 0 is outside the cycles. */
+const stageOf = ({ cycle, stage }: { readonly cycle: number; readonly stage: StageName }): string =>
+  cycle === 0 ? `Stage ${stage}` : `Cycle ${cycle}, stage ${stage}`;
+
+/** Names an episode so that a search run, a collected run and a rollout of one task cannot be taken for each other. */
+function episodeName(event: EventOf<'episode.planned'>, names: EventNames): string {
+  const { taskId, cycle, stage, workflowVersion, replicate, setId } = event;
+  const version = workflowVersion === null ? 'bare prompt' : `v${workflowVersion}`;
+  const run = `run ${replicate + 1}`;
+  if (setId !== undefined) return `${taskId} rollout ${run} (${names.set(setId)})`;
+  const where = cycle > 1 ? `${taskId} cycle ${cycle}` : taskId;
+  return `${where} ${stage} ${version}${stage === 'search' ? '' : ` ${run}`}`;
+}
 
 /** Too frequent or too small for a person who watches a run; `mass log` shows them with --all. */
 const quiet: ReadonlySet<EventType> = new Set<EventType>([
@@ -83,18 +111,29 @@ export interface EventDescriber {
 export function createEventDescriber(): EventDescriber {
   const episodes = new Map<string, string>();
   const judgments = new Map<string, string>();
+  const sets = new Map<string, string>();
+  const comparisons = new Map<string, string>();
   const names: EventNames = {
     episode: (id) => episodes.get(id) ?? 'An episode',
     judgment: (id) => judgments.get(id) ?? 'A judgment',
+    set: (id) => sets.get(id) ?? 'a set',
+    comparison: (id) => comparisons.get(id) ?? 'two sets',
+  };
+  const learn = (event: DomainEvent): void => {
+    if (event.type === 'episode.planned') episodes.set(event.episodeId, episodeName(event, names));
+    else if (event.type === 'judgment.opened') {
+      const pair = event.comparisonId === undefined ? '' : ` of ${names.comparison(event.comparisonId)}`;
+      judgments.set(event.judgmentId, `${event.taskId} judgment (${event.purpose})${pair}`);
+    } else if (event.type === 'rollout-set.created') sets.set(event.setId, `L${event.generation}, set "${event.name}"`);
+    else if (event.type === 'comparison.opened')
+      comparisons.set(
+        event.comparisonId,
+        `L${event.firstGeneration} against L${event.secondGeneration}, set "${event.setName}"`,
+      );
   };
   return {
     line: (event) => {
-      if (event.type === 'episode.planned') {
-        const version = event.workflowVersion === null ? 'bare prompt' : `v${event.workflowVersion}`;
-        episodes.set(event.episodeId, `${event.taskId} ${version} run ${event.replicate}`);
-      } else if (event.type === 'judgment.opened') {
-        judgments.set(event.judgmentId, `${event.taskId} judgment (${event.purpose})`);
-      }
+      learn(event);
       // The map has one function per tag for exactly that event; TypeScript cannot follow the computed key.
       return (describe[event.type] as (event: DomainEvent, names: EventNames) => string)(event, names);
     },

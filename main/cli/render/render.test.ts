@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import type { DomainEvent } from '../../common/domain/events.ts';
 import { createEventDescriber } from './describe-event.ts';
 import { formatBytes, formatCount, formatSeconds, printable, table } from './format.ts';
 import { renderStatus } from './render-status.ts';
@@ -61,9 +62,50 @@ describe('events', () => {
     expect(describer.line(ended)).toMatch(/^An episode: halted/);
     describer.line(planned);
     expect(describer.line(ended)).toBe(
-      'drug-safety v2 run 3: halted (loop), 4 turns, 1 delegations, 2 tool calls, 1,200 tokens.',
+      'drug-safety collect v2 run 4: halted (loop), 4 turns, 1 delegations, 2 tool calls, 1,200 tokens.',
     );
     expect([describer.worthTelling(planned), describer.worthTelling(ended)]).toEqual([false, true]);
+  });
+
+  it('tell search runs, collected runs and rollouts of one task apart, and cycles', () => {
+    const describer = createEventDescriber();
+    const named = (event: Partial<typeof planned> | object) => {
+      describer.line({ ...planned, ...event } as DomainEvent);
+      return describer.line(ended).replace(/:.*/, '');
+    };
+    describer.line({
+      type: 'rollout-set.created',
+      setId: 'rs_1',
+      experimentId: 'ex_1',
+      generationId: 'gn_1',
+      generation: 1,
+      name: 'default',
+      taskIds: ['drug-safety'],
+      count: 4,
+      seedBase: 910_000,
+    });
+    expect(named({ stage: 'search', workflowVersion: 0, replicate: 0 })).toBe('drug-safety search v0');
+    expect(named({ stage: 'search', workflowVersion: null, replicate: 0 })).toBe('drug-safety search bare prompt');
+    expect(named({ stage: 'collect', workflowVersion: 0, replicate: 0 })).toBe('drug-safety collect v0 run 1');
+    expect(named({ stage: 'collect', workflowVersion: 0, replicate: 0, cycle: 2 })).toBe(
+      'drug-safety cycle 2 collect v0 run 1',
+    );
+    expect(named({ stage: 'rollout', workflowVersion: null, replicate: 0, cycle: 0, setId: 'rs_1' })).toBe(
+      'drug-safety rollout run 1 (L1, set "default")',
+    );
+  });
+
+  it('say the cycle of a stage, and all cycles of a run', () => {
+    const { line } = createEventDescriber();
+    const stage = { type: 'stage.started', experimentId: 'ex_1', runId: 'run_1' } as const;
+    expect(line({ ...stage, cycle: 2, stage: 'search' })).toBe('Cycle 2, stage search started.');
+    expect(line({ ...stage, cycle: 0, stage: 'rollout' })).toBe('Stage rollout started.');
+    const run = { type: 'run.started', runId: 'r', experimentId: 'ex_1', tasks: null, enginePid: 1 } as const;
+    expect(line({ ...run, cycle: 1, cycles: [1, 2], stages: ['search', 'collect'] })).toBe(
+      'Run started, cycle 1 and 2: search, collect.',
+    );
+    expect(line({ ...run, cycle: 1, stages: ['rank'] })).toBe('Run started, cycle 1: rank.');
+    expect(line({ ...run, cycle: 0, stages: ['compare'] })).toBe('Run started: compare.');
   });
 
   it('are one redrawn line on a terminal', () => {

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { FinishReason, Sampling, Usage } from './chat.ts';
+import { ComparisonCompleted, ComparisonOpened, RolloutSetCompleted, RolloutSetCreated } from './rollout-events.ts';
 import { Domain } from './task.ts';
 
 /**
@@ -11,14 +12,24 @@ const id = z.string().min(1);
 const hash = z.string().regex(/^[0-9a-f]{64}$/);
 const count = z.number().int().nonnegative();
 
-export const StageName = z.enum(['search', 'collect', 'rank', 'select', 'render', 'train', 'export', 'rollout']);
+export const StageName = z.enum([
+  'search',
+  'collect',
+  'rank',
+  'select',
+  'render',
+  'train',
+  'export',
+  'rollout',
+  'compare',
+]);
 export type StageName = z.infer<typeof StageName>;
 export const Split = z.enum(['train', 'test']);
 export const RunState = z.enum(['running', 'done', 'stopped', 'failed', 'interrupted']);
 export type RunState = z.infer<typeof RunState>;
 export const AttemptOutcome = z.enum(['completed', 'halted', 'infrastructure', 'interrupted', 'cancelled']);
 export type AttemptOutcome = z.infer<typeof AttemptOutcome>;
-export const JudgmentPurpose = z.enum(['reference', 'arbitration', 'retained', 'final', 'match']);
+export const JudgmentPurpose = z.enum(['reference', 'arbitration', 'retained', 'final', 'match', 'compare']);
 export type JudgmentPurpose = z.infer<typeof JudgmentPurpose>;
 export const PairResult = z.enum(['first', 'second', 'tie']);
 export type PairResult = z.infer<typeof PairResult>;
@@ -65,7 +76,9 @@ export const TaskRegistered = event('task.registered', {
 export const RunStarted = event('run.started', {
   runId: id,
   experimentId: id,
-  cycle: count,
+  cycle: count, // the first; 0 is outside the cycles (rollouts, comparisons)
+  /** all of them, when there are several */
+  cycles: z.array(count).optional(),
   stages: z.array(StageName),
   tasks: z.array(id).nullable(),
   enginePid: count,
@@ -139,6 +152,8 @@ export const EpisodePlanned = event('episode.planned', {
   workflowVersion: count.nullable(),
   replicate: count,
   seed: z.number().int(),
+  /** of a rollout: the set it belongs to */
+  setId: id.optional(),
 });
 export const AttemptStarted = event('attempt.started', {
   attemptId: id,
@@ -238,6 +253,8 @@ export const JudgmentOpened = event('judgment.opened', {
   secondEpisodeId: id,
   orders: z.union([z.literal(1), z.literal(2)]),
   seed: z.number().int(),
+  /** of a pair of rollouts: the comparison it belongs to */
+  comparisonId: id.optional(),
 });
 export const PresentationRecorded = event('presentation.recorded', {
   presentationId: id,
@@ -333,6 +350,10 @@ export const DomainEvent = z.discriminatedUnion('type', [
   SelectionMade,
   TaskExcluded,
   Pruned,
+  RolloutSetCreated,
+  RolloutSetCompleted,
+  ComparisonOpened,
+  ComparisonCompleted,
 ]);
 export type DomainEvent = z.infer<typeof DomainEvent>;
 export type EventType = DomainEvent['type'];

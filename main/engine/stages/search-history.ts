@@ -49,8 +49,8 @@ export function readSearch(services: CycleServices, context: StageContext, taskI
 function toJudgmentState(row: JudgmentRow, targetOf: ReadonlyMap<string, number | 'reference'>): JudgmentState[] {
   const challenger = targetOf.get(row.firstEpisodeId);
   const incumbent = targetOf.get(row.secondEpisodeId);
-  if (row.result === null || row.purpose === 'match' || typeof challenger !== 'number' || incumbent === undefined)
-    return [];
+  if (row.result === null || typeof challenger !== 'number' || incumbent === undefined) return [];
+  if (row.purpose === 'match' || row.purpose === 'compare') return [];
   const verdict = row.result === 'first' ? 'challenger' : row.result === 'second' ? 'incumbent' : 'tie';
   return [{ purpose: row.purpose, challenger, incumbent, verdict }];
 }

@@ -11,6 +11,7 @@ import { episodeRepository } from './repositories/episodes.ts';
 import { experimentRepository } from './repositories/experiments.ts';
 import { judgmentRepository } from './repositories/judgments.ts';
 import { modelRepository } from './repositories/models.ts';
+import { rolloutRepository } from './repositories/rollouts.ts';
 import { taskRepository } from './repositories/tasks.ts';
 import { threadRepository } from './repositories/threads.ts';
 import { tournamentRepository } from './repositories/tournaments.ts';
@@ -114,6 +115,7 @@ function createRepositories(db: Database.Database) {
     threads: threadRepository(db),
     judgments: judgmentRepository(db),
     tournaments: tournamentRepository(db),
+    rollouts: rolloutRepository(db),
   };
 }
 

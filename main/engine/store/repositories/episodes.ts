@@ -12,6 +12,8 @@ export interface EpisodeRow {
   readonly workflowVersion: number | null;
   readonly replicate: number;
   readonly seed: number;
+  /** of a rollout: the set it belongs to */
+  readonly setId: string | null;
 }
 export interface AttemptRow {
   readonly attemptId: string;
@@ -55,6 +57,7 @@ const episodeColumns = [
   'workflowVersion',
   'replicate',
   'seed',
+  'setId',
   'plannedAt',
 ];
 const attemptColumns = [
@@ -84,7 +87,8 @@ export function episodeRepository(db: Database.Database) {
   );
   const prune = db.prepare('UPDATE attempts SET pruned = 1, workspaceBytes = 0 WHERE attemptId = ?');
   const projections = {
-    'episode.planned': (event, { at }) => void insertEpisode.run({ ...event, plannedAt: at }),
+    'episode.planned': (event, { at }) =>
+      void insertEpisode.run({ ...event, setId: event.setId ?? null, plannedAt: at }),
     'attempt.started': (event, { at }) => void insertAttempt.run({ ...event, startedAt: at }),
     'attempt.ended': (event, { at }) => void endAttempt.run({ ...event, at }),
     pruned: (event) => {
@@ -96,6 +100,7 @@ export function episodeRepository(db: Database.Database) {
     `SELECT * FROM episodes WHERE experimentId = @experimentId AND cycle = @cycle AND stage = @stage
        AND (@taskId IS NULL OR taskId = @taskId) ORDER BY taskId, workflowVersion, replicate`,
   );
+  const ofSet = db.prepare<[string], EpisodeRow>('SELECT * FROM episodes WHERE setId = ? ORDER BY taskId, replicate');
   const byId = db.prepare<[string], EpisodeRow>('SELECT * FROM episodes WHERE episodeId = ?');
   const attempts = db.prepare<[string], AttemptRow>('SELECT * FROM attempts WHERE episodeId = ? ORDER BY number');
   const settled = db.prepare<[string], AttemptRow>(
@@ -114,6 +119,7 @@ export function episodeRepository(db: Database.Database) {
     ofTask: (key: TaskKey & { stage: StageName }): SettledEpisode[] => ofStage.all(key).map(withSettled),
     ofStage: (key: CycleKey & { stage: StageName }): SettledEpisode[] =>
       ofStage.all({ ...key, taskId: null }).map(withSettled),
+    ofSet: (setId: string): SettledEpisode[] => ofSet.all(setId).map(withSettled),
     attempts: (episodeId: string) => attempts.all(episodeId),
     settledAttempt: (episodeId: string) => settled.get(episodeId),
     attemptById: (attemptId: string) => attemptById.get(attemptId),

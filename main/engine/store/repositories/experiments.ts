@@ -25,6 +25,8 @@ export interface RunRow {
   readonly cycle: number;
   readonly stagesJson: string;
   readonly tasksJson: string | null;
+  /** all cycles of a run over several; null: `cycle` alone */
+  readonly cyclesJson: string | null;
   readonly enginePid: number;
   readonly state: RunState;
   readonly message: string;
@@ -60,8 +62,8 @@ export function experimentRepository(db: Database.Database) {
   const insertExperiment = inserter(db, 'experiments', experimentColumns);
   const insertGeneration = inserter(db, 'generations', generationColumns);
   const insertRun = db.prepare(
-    `INSERT INTO runs (runId, experimentId, cycle, stagesJson, tasksJson, enginePid, state, message, startedAt)
-     VALUES (@runId, @experimentId, @cycle, @stagesJson, @tasksJson, @enginePid, 'running', '', @at)`,
+    `INSERT INTO runs (runId, experimentId, cycle, cyclesJson, stagesJson, tasksJson, enginePid, state, message, startedAt)
+     VALUES (@runId, @experimentId, @cycle, @cyclesJson, @stagesJson, @tasksJson, @enginePid, 'running', '', @at)`,
   );
   const endRun = db.prepare(
     'UPDATE runs SET state = @state, message = @message, errorJson = @errorJson, endedAt = @at WHERE runId = @runId',
@@ -85,6 +87,7 @@ export function experimentRepository(db: Database.Database) {
     'run.started': (event, { at }) =>
       void insertRun.run({
         ...event,
+        cyclesJson: event.cycles === undefined ? null : JSON.stringify(event.cycles),
         stagesJson: JSON.stringify(event.stages),
         tasksJson: event.tasks && JSON.stringify(event.tasks),
         at,

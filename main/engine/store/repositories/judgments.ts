@@ -14,6 +14,8 @@ export interface JudgmentRow {
   readonly secondEpisodeId: string;
   readonly orders: 1 | 2;
   readonly seed: number;
+  /** of a pair of rollouts: the comparison it belongs to */
+  readonly comparisonId: string | null;
   /** null until decided */
   readonly result: PairResult | null;
   readonly invalidPresentations: number;
@@ -44,6 +46,7 @@ const judgmentColumns = [
   'secondEpisodeId',
   'orders',
   'seed',
+  'comparisonId',
   'openedAt',
 ];
 const presentationColumns = [
@@ -70,7 +73,8 @@ export function judgmentRepository(db: Database.Database) {
     'UPDATE judgments SET result = @result, invalidPresentations = @invalidPresentations, decidedAt = @at WHERE judgmentId = @judgmentId',
   );
   const projections = {
-    'judgment.opened': (event, { at }) => void insertJudgment.run({ ...event, openedAt: at }),
+    'judgment.opened': (event, { at }) =>
+      void insertJudgment.run({ ...event, comparisonId: event.comparisonId ?? null, openedAt: at }),
     'presentation.recorded': (event, { at }) =>
       void insertPresentation.run({ ...event, valid: bit(event.valid), recordedAt: at }),
     'judgment.decided': (event, { at }) => void decide.run({ ...event, at }),
@@ -78,6 +82,9 @@ export function judgmentRepository(db: Database.Database) {
   const ofStage = db.prepare<CycleKey & { stage: string; taskId: string | null }, JudgmentRow>(
     `SELECT * FROM judgments WHERE experimentId = @experimentId AND cycle = @cycle AND stage = @stage
        AND (@taskId IS NULL OR taskId = @taskId) ORDER BY decidedAt IS NULL, decidedAt, rowid`,
+  );
+  const ofComparison = db.prepare<[string], JudgmentRow>(
+    'SELECT * FROM judgments WHERE comparisonId = ? ORDER BY decidedAt IS NULL, decidedAt, rowid',
   );
   const presentations = db.prepare<[string], PresentationRow>(
     'SELECT * FROM presentations WHERE judgmentId = ? ORDER BY recordedAt, rowid',
@@ -89,6 +96,7 @@ export function judgmentRepository(db: Database.Database) {
     /** Decided ones first, in the order they were decided. */
     ofTask: (key: TaskKey & { stage: StageName }) => ofStage.all(key),
     ofStage: (key: CycleKey & { stage: StageName }) => ofStage.all({ ...key, taskId: null }),
+    ofComparison: (comparisonId: string) => ofComparison.all(comparisonId),
     presentations: (judgmentId: string) => presentations.all(judgmentId),
   };
 }
