@@ -62,6 +62,8 @@ const describe: Describe = {
     );
   },
   'task.excluded': (e) => `${e.taskId}: excluded at ${e.stage}: ${e.reason}`,
+  'windows.rendered': (e) =>
+    `Windows rendered: ${formatCount(e.windows)}, ${formatCount(e.labelledTokens)} of ${formatCount(e.tokens)} tokens trained.`,
   pruned: (e) => `Pruned ${e.attemptIds.length} attempts, ${formatBytes(e.bytes)}.`,
   'rollout-set.created': (e, names) =>
     `Rollouts of ${names.set(e.setId)}: ${e.taskIds.length} tasks, ${e.count} runs each, seed base ${e.seedBase}.`,

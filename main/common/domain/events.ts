@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { FinishReason, Sampling, Usage } from './chat.ts';
 import { ComparisonCompleted, ComparisonOpened, RolloutSetCompleted, RolloutSetCreated } from './rollout-events.ts';
+import { WindowsRendered } from './render-events.ts';
 import { Domain } from './task.ts';
 
 /**
@@ -350,6 +351,7 @@ export const DomainEvent = z.discriminatedUnion('type', [
   SelectionMade,
   TaskExcluded,
   Pruned,
+  WindowsRendered,
   RolloutSetCreated,
   RolloutSetCompleted,
   ComparisonOpened,

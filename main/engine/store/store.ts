@@ -15,6 +15,7 @@ import { rolloutRepository } from './repositories/rollouts.ts';
 import { taskRepository } from './repositories/tasks.ts';
 import { threadRepository } from './repositories/threads.ts';
 import { tournamentRepository } from './repositories/tournaments.ts';
+import { windowSetRepository } from './repositories/window-sets.ts';
 import { workflowRepository } from './repositories/workflows.ts';
 
 export type Store = ReturnType<typeof openStore>;
@@ -115,6 +116,7 @@ function createRepositories(db: Database.Database) {
     threads: threadRepository(db),
     judgments: judgmentRepository(db),
     tournaments: tournamentRepository(db),
+    windowSets: windowSetRepository(db),
     rollouts: rolloutRepository(db),
   };
 }

@@ -11,6 +11,7 @@ import type { Device } from './device.ts';
 import type { LoadedModel } from './load.ts';
 import type { ModelFile } from './model-file.ts';
 import type { GenerateRequest, GenerateResult, JsonSchema, ModelInfo, SchedulerMetrics } from './served-model.ts';
+import { tokenizerInfo } from './tokenizer-info.ts';
 
 export interface LlamaServedModelOptions {
   readonly order: LoadOrder;
@@ -87,23 +88,13 @@ export class LlamaServedModel implements LoadedModel {
 }
 
 function describe({ order, file, device, plan, model }: LlamaServedModelOptions): ModelInfo {
-  const { tokens } = model;
-  const template = file.info.metadata.tokenizer?.chat_template;
-  const endIds: number[] = [];
-  for (const id of model.iterateAllTokens()) if (model.isEogToken(id)) endIds.push(id);
   return {
+    ...tokenizerInfo(file, model),
     id: order.model.id,
     path: order.path,
     sha256: order.sha256,
     adapterSha256: order.adapter?.sha256 ?? null,
-    architecture: file.info.metadata.general.architecture,
     hybrid: model.fileInsights.isHybrid || model.fileInsights.isRecurrent,
-    chatTemplate: typeof template === 'string' ? template : null,
-    bosToken: tokens.bosString,
-    eosToken: tokens.eosString,
-    endIds,
-    addedBosId: tokens.shouldPrependBosToken ? tokens.bos : null,
-    vocabularySize: file.shape.vocabulary,
     contextSize: plan.contextSize,
     sequences: plan.sequences,
     device: device.description,

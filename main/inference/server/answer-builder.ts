@@ -4,7 +4,7 @@ import type { ServedModel } from '../model/served-model.ts';
 import { IncrementalDecoder, StopTextFilter } from './incremental-decoder.ts';
 
 export interface AnswerOptions {
-  readonly model: ServedModel;
+  readonly model: Pick<ServedModel, 'info' | 'detokenize'>;
   readonly format: ChatFormat;
   readonly rendered: Pick<RenderedPrompt, 'parserState' | 'stopIds'>;
   readonly stopTexts: readonly string[];

@@ -1,0 +1,3 @@
+import { runVocabularyProcess } from './run-vocabulary-process.ts';
+
+runVocabularyProcess();
