@@ -5,6 +5,7 @@ import { MassError } from '../../common/base/errors.ts';
 import { bubblewrapArguments, FD, INSIDE, PASSWD } from './bubblewrap-arguments.ts';
 import { NamespaceTree } from './namespace-tree.ts';
 import { openOutputPipes } from './output-pipes.ts';
+import { belowServing } from './priority.ts';
 import type { CommandRequest, CommandResult, Owner, Sandbox } from './sandbox.ts';
 import { stage } from './staging.ts';
 import { notRun, supervise } from './supervise.ts';
@@ -91,7 +92,8 @@ async function start(request: CommandRequest, features: BubblewrapFeatures, owne
   const inner = bubblewrapArguments({ command, limits, mounts, env, disableUserNamespaces });
   const pipes = await openOutputPipes();
   try {
-    const child = spawn(staged?.program ?? program, staged ? [...staged.prefix, program, ...inner] : inner, {
+    const below = belowServing(staged?.program ?? program, staged ? [...staged.prefix, program, ...inner] : inner);
+    const child = spawn(below.program, below.args, {
       stdio: ['ignore', ...pipes.writers, 'pipe', 'pipe', 'pipe'],
       env: { PATH: '/usr/sbin:/usr/bin:/sbin:/bin' },
       cwd: '/',

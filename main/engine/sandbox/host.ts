@@ -3,6 +3,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { MassError } from '../../common/base/errors.ts';
 import { measureDiskUsage } from './disk-usage.ts';
 import { openOutputPipes } from './output-pipes.ts';
+import { belowServing } from './priority.ts';
 import { proportionalBytes, sampleTree, type TreeSample } from './process-tree.ts';
 import type { CommandRequest, CommandResult, Sandbox } from './sandbox.ts';
 import { notRun, type SupervisedTree, supervise } from './supervise.ts';
@@ -26,16 +27,14 @@ async function runOnHost(request: CommandRequest): Promise<CommandResult> {
   const pipes = await openOutputPipes();
   try {
     const { fileMiB, cpuSeconds } = request.limits;
-    const child = spawn(
-      '/bin/bash',
-      ['-c', LAUNCHER, 'launcher', request.command, String(fileMiB * 1024), String(Math.ceil(cpuSeconds))],
-      {
-        cwd: request.workspace,
-        detached: true, // A session, so that it can be ended as a group.
-        stdio: ['ignore', ...pipes.writers],
-        env: hostEnvironment(request),
-      },
-    );
+    const limits = [String(fileMiB * 1024), String(Math.ceil(cpuSeconds))];
+    const below = belowServing('/bin/bash', ['-c', LAUNCHER, 'launcher', request.command, ...limits]);
+    const child = spawn(below.program, below.args, {
+      cwd: request.workspace,
+      detached: true, // A session, so that it can be ended as a group.
+      stdio: ['ignore', ...pipes.writers],
+      env: hostEnvironment(request),
+    });
     pipes.closeWriters();
     return await supervise(sessionTree({ child, stdout: pipes.stdout, stderr: pipes.stderr, request }), request);
   } catch (error) {

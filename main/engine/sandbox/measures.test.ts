@@ -163,6 +163,7 @@ describe('host mode', () => {
       ? parseProcessStat(fs.readFileSync(`/proc/${pid}/stat`, 'utf8'))
       : null;
     expect(stat === null || stat.state === 'Z').toBe(true);
+    expect(await sandbox.run({ ...request, command: 'nice' })).toMatchObject({ stdout: `${os.getPriority() + 10}\n` });
     expect(await sandbox.run({ ...request, command: 'head -c 3M /dev/zero > big' })).toMatchObject({ limit: 'file' });
     expect(await sandbox.run({ ...request, command: 'sleep 100', wallSeconds: 0.2 })).toMatchObject({
       limit: 'wall',

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import fs from 'node:fs';
 import net from 'node:net';
+import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -191,6 +192,13 @@ const boundary: EscapeCase[] = [
 ];
 
 const limits: EscapeCase[] = [
+  {
+    name: 'commands run below serving and cannot raise themselves',
+    run: async (world) => {
+      const { stdout } = await run(world, 'nice; renice -n 0 $$ >/dev/null 2>&1; nice');
+      assert.deepEqual(stdout.trim().split('\n').map(Number), [os.getPriority() + 10, os.getPriority() + 10]);
+    },
+  },
   {
     name: 'a spawner of 500 processes is bounded and leaves nothing',
     run: async (world) => {
