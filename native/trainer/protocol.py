@@ -102,6 +102,7 @@ class ConvertOrder:
     adapters: list[str]
     output: str
     type: Literal["f16", "f32"]
+    llama_cpp: str  # folder of llama.cpp's sources, whose conversion scripts are run
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class ConvertModelOrder:
     folder: str
     output: str
     type: Literal["bf16", "f16", "q8_0", "f32"]
+    llama_cpp: str
 
 
 ORDERS: dict[str, type] = {

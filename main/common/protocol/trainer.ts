@@ -70,7 +70,10 @@ export const TrainOrder = z.object({
 });
 export type TrainOrder = z.infer<typeof TrainOrder>;
 
-/** Logits of fixed prompts, for the parity gate. Written as float32 little-endian, [prompts, vocabulary], last position. */
+/**
+ * Log-probabilities of every next id after the last positions of fixed prompts, for the parity gate. The file is float32
+ * little-endian, [prompts x lastPositions, vocabulary], a prompt's positions in order. Refuses an existing file.
+ */
 export const ScoreOrder = z.object({
   model: TrainerModel,
   /** PEFT folder, not merged */
@@ -98,6 +101,8 @@ export const ConvertOrder = z.object({
   adapters: z.array(z.string()).min(1),
   output: z.string(),
   type: z.enum(['f16', 'f32']),
+  /** folder of llama.cpp's sources, whose conversion scripts are run */
+  llamaCpp: z.string(),
 });
 export type ConvertOrder = z.infer<typeof ConvertOrder>;
 
@@ -106,6 +111,7 @@ export const ConvertModelOrder = z.object({
   folder: z.string(),
   output: z.string(),
   type: z.enum(['bf16', 'f16', 'q8_0', 'f32']),
+  llamaCpp: z.string(),
 });
 export type ConvertModelOrder = z.infer<typeof ConvertModelOrder>;
 
