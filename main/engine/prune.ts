@@ -1,9 +1,9 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { walkWorkspace } from './agents/evidence/walk.ts';
 import type { Experiment } from './experiments.ts';
 import type { AttemptRow } from './store/repositories/episodes.ts';
 import type { Store } from './store/store.ts';
+import { walkWorkspace } from './workspace/walk.ts';
 
 /**
  * Workspaces nothing refers to: attempts that ended by infrastructure, interruption or cancellation. Settled attempts

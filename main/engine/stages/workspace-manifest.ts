@@ -1,5 +1,5 @@
 import { sha256File } from '../../node/file-hash.ts';
-import { walkWorkspace } from '../agents/evidence/walk.ts';
+import { walkWorkspace } from '../workspace/walk.ts';
 
 export interface WorkspaceManifest {
   readonly files: readonly { readonly path: string; readonly bytes: number; readonly sha256: string }[];

@@ -13,10 +13,10 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Deliverable } from '../../../common/domain/task.ts';
+import { HEAD_BYTES, TAIL_BYTES } from '../../workspace/read-file.ts';
 import { EvidenceBundle } from './bundle.ts';
 import { collectEvidence, MAX_TREE_ENTRIES } from './collect.ts';
 import { jsonFacts } from './preflight.ts';
-import { HEAD_BYTES, TAIL_BYTES } from './read-file.ts';
 
 let workspace: string;
 beforeEach(() => {

@@ -1,12 +1,12 @@
 import { lstat } from 'node:fs/promises';
 import { MassError } from '../../../common/base/errors.ts';
 import type { TaskManifest } from '../../../common/domain/task.ts';
+import { locateFile } from '../../workspace/locate.ts';
+import { type FileReading, readBounded } from '../../workspace/read-file.ts';
+import { type WalkedEntry, walkWorkspace } from '../../workspace/walk.ts';
 import type { DeliverableCheck, EvidenceBundle, EvidenceClass, EvidenceEnding, Excerpt, TreeEntry } from './bundle.ts';
 import { classifyFile } from './classify.ts';
-import { locateFile } from './locate.ts';
 import { checkDeliverable } from './preflight.ts';
-import { type FileReading, readBounded } from './read-file.ts';
-import { type WalkedEntry, walkWorkspace } from './walk.ts';
 
 /** Tree entries kept; the rest is counted. */
 export const MAX_TREE_ENTRIES = 400;

@@ -1,11 +1,7 @@
 import type { Deliverable } from '../../../common/domain/task.ts';
+import type { FoundFile } from '../../workspace/locate.ts';
+import type { FileReading } from '../../workspace/read-file.ts';
 import type { DeliverableCheck } from './bundle.ts';
-import type { FileReading } from './read-file.ts';
-
-export interface FoundFile {
-  /** null: there, but no regular file that can be read */
-  readonly reading: FileReading | null;
-}
 
 /** What a program can say of one named deliverable without judging it. `found` undefined: nothing has that path. */
 export function checkDeliverable(deliverable: Deliverable, found: FoundFile | undefined): DeliverableCheck {

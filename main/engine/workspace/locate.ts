@@ -1,7 +1,11 @@
 import { lstat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { FoundFile } from './preflight.ts';
-import { readBounded } from './read-file.ts';
+import { type FileReading, readBounded } from './read-file.ts';
+
+export interface FoundFile {
+  /** null: there, but no regular file that can be read */
+  readonly reading: FileReading | null;
+}
 
 /**
  * Looks a named file up directly, so that a crowded or unopened folder cannot make a deliverable look missing.

@@ -1,6 +1,6 @@
 import { constants, type Dirent } from 'node:fs';
 import { lstat, readdir } from 'node:fs/promises';
-import { escapeName } from './escape.ts';
+import { escapeName } from './visible-text.ts';
 
 /** Entries visited at most; a workspace beyond it is reported as not walked completely. */
 export const MAX_WALKED = 20_000;
