@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 const benches: Readonly<Record<string, { file: string; env: Readonly<Record<string, string>> }>> = {
   // As the inference process is started: one libuv worker about doubles decoding on a CPU.
   inference: { file: './inference.ts', env: { UV_THREADPOOL_SIZE: '1' } },
+  episodes: { file: './episode-overhead.ts', env: {} },
 };
 
 const name = process.argv[2] ?? '';
