@@ -40,7 +40,14 @@ const report = {
     median: round(outside[Math.floor(outside.length / 2)] ?? 0),
     largest: round(outside.at(-1) ?? 0),
   },
-  outsideShare: round(outside.reduce((total, value) => total + value, 0) / Math.max(1, sum((row) => row.wall)), 4),
+  outsideShare: round(
+    outside.reduce((total, value) => total + value, 0) /
+      Math.max(
+        1,
+        sum((row) => row.wall),
+      ),
+    4,
+  ),
 };
 console.error(
   `${report.episodes} episodes: ${report.outsideMs.mean} ms outside model and tools on average (${round(report.outsideShare * 100, 2)} % of their time)`,
