@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { MassError } from './errors.ts';
-import { parseJson, positionInText } from './parse-json.ts';
+import { parseJson, parseLooseJson, positionInText } from './parse-json.ts';
 
 const failure = (text: string): MassError => {
   try {
@@ -49,5 +49,31 @@ describe('positionInText', () => {
   it('counts from 1', () => {
     expect(positionInText('ab\ncd', 0)).toEqual({ line: 1, column: 1 });
     expect(positionInText('ab\ncd', 4)).toEqual({ line: 2, column: 2 });
+  });
+});
+
+describe('parseLooseJson', () => {
+  it('reads what Python writes for numbers that are none', () => {
+    expect(parseLooseJson('{"a": NaN, "b": [-Infinity, Infinity, 1.5], "c": "NaN \\" Infinity"}')).toEqual({
+      value: { a: 'NaN', b: ['-Infinity', 'Infinity', 1.5], c: 'NaN " Infinity' },
+      bareNumbers: 3,
+    });
+    expect(parseLooseJson('\uFEFF{}')).toEqual({ value: {}, bareNumbers: 0 });
+  });
+  it('says what is no JSON', () => {
+    for (const text of ['', '{', '{"a": Nan}', '{"a": Info}', '"open', '"\\', 'NaNNaN', '[1 NaN]'])
+      expect([text, parseLooseJson(text)]).toEqual([text, { problem: 'not JSON' }]);
+  });
+  it('bounds nesting, and takes linear time over quotes that never close', () => {
+    expect(parseLooseJson('['.repeat(257) + ']'.repeat(257))).toEqual({ problem: 'nested too deeply' });
+    expect(parseLooseJson('['.repeat(256) + ']'.repeat(256))).toMatchObject({ bareNumbers: 0 });
+    expect(parseLooseJson(`"${'\\"'.repeat(1_000_000)}`)).toEqual({ problem: 'not JSON' });
+  });
+  it('agrees with JSON.parse on standard JSON', () => {
+    fc.assert(
+      fc.property(fc.json(), (text) => {
+        expect(parseLooseJson(text, 10_000)).toEqual({ value: JSON.parse(text), bareNumbers: 0 });
+      }),
+    );
   });
 });

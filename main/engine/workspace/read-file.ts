@@ -21,25 +21,53 @@ export interface FileReading {
  * block (O_NONBLOCK). Returns null for what is no regular file or cannot be opened.
  */
 export async function readBounded(path: Buffer): Promise<FileReading | null> {
+  return await withRegularFile(path, async (file, size) => {
+    const head = await readRange(file, 0, HEAD_BYTES + TAIL_BYTES);
+    const sha256 = size > HASH_BYTES ? null : await hashBytes(file, size);
+    const image = pngSize(head.subarray(0, PNG_HEADER_BYTES));
+    const base = { bytes: size, sha256, image };
+    if (image !== null || looksBinary(head)) return { ...base, text: null };
+    if (size <= HEAD_BYTES + TAIL_BYTES) return { ...base, text: { head: decode(head), tail: '', unreadBytes: 0 } };
+    const tail = await readRange(file, size - TAIL_BYTES, TAIL_BYTES);
+    const text = { head: decode(head.subarray(0, HEAD_BYTES)), tail: decode(tail) };
+    return { ...base, text: { ...text, unreadBytes: size - HEAD_BYTES - TAIL_BYTES } };
+  });
+}
+
+/** The first `maxBytes` of a regular file as text; null for what is none. Bytes that are not UTF-8 become U+FFFD. */
+export const readText = (
+  path: Buffer,
+  maxBytes: number,
+): Promise<{ readonly bytes: number; readonly text: string; readonly complete: boolean } | null> =>
+  withRegularFile(path, async (file, size) => ({
+    bytes: size,
+    text: decode(await readRange(file, 0, Math.min(size, maxBytes))),
+    complete: size <= maxBytes,
+  }));
+
+/** Size and sha256 of a regular file; null for what is none. A file of another size than expected is not hashed. */
+export const hashExpected = (
+  path: Buffer,
+  expectedBytes: number,
+): Promise<{ readonly bytes: number; readonly sha256: string | null } | null> =>
+  withRegularFile(path, async (file, size) => ({
+    bytes: size,
+    sha256: size === expectedBytes ? await hashBytes(file, size) : null,
+  }));
+
+async function withRegularFile<T>(
+  path: Buffer,
+  use: (file: FileHandle, size: number) => Promise<T>,
+): Promise<T | null> {
   let file: FileHandle;
   try {
     file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch {
-    return null; // Unreadable is itself what the evidence says.
+    return null; // Unreadable is itself what there is to say.
   }
   try {
     const stat = await file.stat();
-    if (!stat.isFile()) return null;
-    const head = await readRange(file, 0, HEAD_BYTES + TAIL_BYTES);
-    const sha256 = await hashFile(file, stat.size);
-    const image = pngSize(head.subarray(0, PNG_HEADER_BYTES));
-    const base = { bytes: stat.size, sha256, image };
-    if (image !== null || looksBinary(head)) return { ...base, text: null };
-    if (stat.size <= HEAD_BYTES + TAIL_BYTES)
-      return { ...base, text: { head: decode(head), tail: '', unreadBytes: 0 } };
-    const tail = await readRange(file, stat.size - TAIL_BYTES, TAIL_BYTES);
-    const text = { head: decode(head.subarray(0, HEAD_BYTES)), tail: decode(tail) };
-    return { ...base, text: { ...text, unreadBytes: stat.size - HEAD_BYTES - TAIL_BYTES } };
+    return stat.isFile() ? await use(file, stat.size) : null;
   } finally {
     await file.close();
   }
@@ -56,8 +84,7 @@ async function readRange(file: FileHandle, position: number, length: number): Pr
   return buffer.subarray(0, filled);
 }
 
-async function hashFile(file: FileHandle, size: number): Promise<string | null> {
-  if (size > HASH_BYTES) return null;
+async function hashBytes(file: FileHandle, size: number): Promise<string> {
   const hash = createHash('sha256');
   for (let position = 0; position < size; ) {
     const chunk = await readRange(file, position, Math.min(1 << 20, size - position));

@@ -1,3 +1,4 @@
+import { parseLooseJson } from '../../../common/base/parse-json.ts';
 import type { Deliverable } from '../../../common/domain/task.ts';
 import type { FoundFile } from '../../workspace/locate.ts';
 import type { FileReading } from '../../workspace/read-file.ts';
@@ -38,22 +39,12 @@ function factsOf(deliverable: Deliverable, reading: FileReading, text: string | 
  * counted, not taken for a broken file. Numbers written as the strings "nan" or "inf" count as invalid too.
  */
 export function jsonFacts(text: string, isMetrics: boolean): string[] {
-  let bare = 0;
-  const plain = text.replace(/"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b/g, (token) => {
-    if (token.startsWith('"')) return token;
-    bare++;
-    return '"NaN"';
-  });
-  let value: unknown;
-  try {
-    value = JSON.parse(plain);
-  } catch {
-    return ['not valid JSON']; // The fact is the result; where it breaks does not matter here.
-  }
+  const json = parseLooseJson(text, Number.POSITIVE_INFINITY); // what is parsed here is bounded in size
+  if ('problem' in json) return ['not valid JSON'];
   const facts: string[] = [];
-  if (bare > 0) facts.push('contains bare NaN or Infinity, which standard JSON forbids');
+  if (json.bareNumbers > 0) facts.push('contains bare NaN or Infinity, which standard JSON forbids');
   if (!isMetrics) return facts;
-  const counts = countNumbers(value);
+  const counts = countNumbers(json.value);
   const total = counts.finite + counts.invalid + counts.missing;
   if (counts.finite === 0)
     facts.push(total === 0 ? 'holds no number' : `none of its ${total} values is a finite number`);
