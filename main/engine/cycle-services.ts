@@ -6,6 +6,7 @@ import type { Task } from '../common/domain/task.ts';
 import type { EpisodeRequest } from './agents/agent-runtime.ts';
 import { createTeamRuntime } from './agents/team/team-runtime.ts';
 import { createFileTools } from './agents/tools/files.ts';
+import type { Vocabulary } from './endpoints/vocabulary.ts';
 import type { Experiment } from './experiments.ts';
 import type { DeviceLease } from './lease/lease.ts';
 import type { Sandbox } from './sandbox/sandbox.ts';
@@ -20,6 +21,7 @@ export interface CycleServicesParts {
   readonly experiment: Experiment;
   readonly cycle: number;
   readonly lease: DeviceLease<GenerationTarget>;
+  readonly openVocabulary: (target: GenerationTarget) => Promise<Vocabulary>;
   readonly sandbox: Sandbox;
   readonly environment: EpisodeRequest['environment'];
   readonly logger: Logger;
@@ -40,6 +42,7 @@ export function createCycleServices(parts: CycleServicesParts): CycleServices {
     endpoints: lease.endpointsOf(serveTarget(experiment, generation)),
     endpointsOf: (generationId) =>
       lease.endpointsOf(serveTarget(experiment, requireGeneration(store, experiment, generationId))),
+    openVocabulary: () => parts.openVocabulary(serveTarget(experiment, generation)),
     lease,
     runtime: createTeamRuntime({ createFiles: createFileTools }),
     sandbox,

@@ -8,6 +8,7 @@ import type { Stage } from './runner/stage.ts';
 import { type GenerationTarget, serveTarget } from './serve-target.ts';
 import { collectStage } from './stages/collect.ts';
 import { rankStage } from './stages/rank.ts';
+import { renderStage } from './stages/render.ts';
 import { searchStage } from './stages/search.ts';
 import { selectStage } from './stages/select.ts';
 import type { Store } from './store/store.ts';
@@ -47,6 +48,7 @@ export async function prepareRun(
     experiment,
     cycle: order.cycle,
     lease,
+    openVocabulary: (target) => world.openVocabulary(target, store),
     sandbox,
     environment,
     logger,
@@ -56,7 +58,13 @@ export async function prepareRun(
   if (first !== undefined && modelStages.includes(first))
     await lease.prepare(serveTarget(experiment, services.generation));
   return {
-    stages: [searchStage(services), collectStage(services), rankStage(services), selectStage(services)],
+    stages: [
+      searchStage(services),
+      collectStage(services),
+      rankStage(services),
+      selectStage(services),
+      renderStage(services),
+    ],
     dispose: () => lease.release(),
   };
 }

@@ -4,6 +4,8 @@ import type { Logger } from '../common/base/logger.ts';
 import type { EpisodeRequest } from './agents/agent-runtime.ts';
 import { startInference } from './endpoints/inference-process.ts';
 import { createLocalEndpoints } from './endpoints/local-endpoint.ts';
+import type { Vocabulary } from './endpoints/vocabulary.ts';
+import { startVocabulary } from './endpoints/vocabulary-process.ts';
 import type { Experiment } from './experiments.ts';
 import { requireModel } from './handlers/models.ts';
 import type { Serving } from './lease/lease.ts';
@@ -13,11 +15,14 @@ import { ensurePythonEnvironment } from './sandbox/python-environment.ts';
 import type { Sandbox } from './sandbox/sandbox.ts';
 import { adapterFile, type GenerationTarget } from './serve-target.ts';
 import { recordCompletion } from './stages/record-completion.ts';
+import type { ModelRow } from './store/repositories/models.ts';
 import type { Store } from './store/store.ts';
 
 /** The parts of a run that are processes or files of this machine; tests give scripted ones. */
 export interface RunWorld {
   serve(target: GenerationTarget, store: Store): Promise<Serving>;
+  /** Of the model that `serve` would load; holds no device. */
+  openVocabulary(target: GenerationTarget, store: Store): Promise<Vocabulary>;
   openSandbox(experiment: Experiment): Promise<Sandbox>;
   openEnvironment(signal: AbortSignal, onProgress: (message: string) => void): Promise<EpisodeRequest['environment']>;
   readonly retryDelay?: (retry: number) => number;
@@ -30,6 +35,10 @@ export function localWorld(dataFolder: string, logger: Logger): RunWorld {
     openEnvironment: async (signal, onProgress) => {
       const python = await ensurePythonEnvironment({ root: join(dataFolder, 'python'), signal, onProgress });
       return { mounts: python.mounts, env: python.env, description: python.description };
+    },
+    openVocabulary: async (target, store) => {
+      const { modelId, path } = requireUnchanged(target, store);
+      return startVocabulary({ path, modelId, logger });
     },
     serve: (target, store) => serveLocally({ target, store, dataFolder, logger }),
   };
@@ -45,12 +54,7 @@ interface LocalServing {
 async function serveLocally({ target, store, dataFolder, logger }: LocalServing): Promise<Serving> {
   const { experiment, generation } = target;
   const { model } = experiment.config;
-  const row = requireModel(store, model.id);
-  if (generation.modelSha256 !== row.sha256)
-    throw new MassError(
-      'conflict',
-      `The file of "${model.id}" is not the one "${experiment.name}" was created with; restore it, or create a new experiment.`,
-    );
+  const row = requireUnchanged(target, store);
   const { adapterSha256 } = generation;
   const inference = await startInference({
     order: {
@@ -72,4 +76,15 @@ async function serveLocally({ target, store, dataFolder, logger }: LocalServing)
       await memoryReleased(pid);
     },
   };
+}
+
+/** The model's file, as it was when the experiment was created. Errors: `conflict`, `not_found`. */
+function requireUnchanged({ experiment, generation }: GenerationTarget, store: Store): ModelRow {
+  const { model } = experiment.config;
+  const row = requireModel(store, model.id);
+  if (generation.modelSha256 === row.sha256) return row;
+  throw new MassError(
+    'conflict',
+    `The file of "${model.id}" is not the one "${experiment.name}" was created with; restore it, or create a new experiment.`,
+  );
 }

@@ -87,6 +87,12 @@ export const SelectConfig = z.object({
   validate: z.number().int().min(0).default(1),
 });
 
+export const RenderConfig = z.object({
+  windowTokens: z.number().int().min(64).default(49_152).describe('longest window of training data'),
+  overlapTokens: z.number().int().min(0).default(8192).describe('earlier context shown in a window, masked'),
+  ngram: z.number().int().min(1).default(8).describe('words of a run when counting what is left of the workflow text'),
+});
+
 export const ExperimentConfig = z
   .strictObject({
     model: ModelConfig,
@@ -104,6 +110,7 @@ export const ExperimentConfig = z
     collect: CollectConfig.prefault({}),
     rank: RankConfig.prefault({}),
     select: SelectConfig.prefault({}),
+    render: RenderConfig.prefault({}),
     parallel: z.number().int().min(1).max(64).default(4),
   })
   .superRefine((config, context) => {

@@ -21,7 +21,7 @@ export const WindowBlock = z.object({
   ...range,
   /** header: system + first user message; overlap: earlier context, masked; context: masked; loss: trained */
   part: z.enum(['header', 'overlap', 'context', 'loss']),
-  /** completion whose sampled ids these are; null for tokens the model did not sample */
+  /** completion whose sampled ids these are; null for tokens the model did not sample, or sampled in another segment */
   completionId: z.string().nullable(),
 });
 export type WindowBlock = z.infer<typeof WindowBlock>;
@@ -49,12 +49,16 @@ export const WindowManifest = z.object({
   windowTokens: index,
   overlapTokens: index,
   modelSha256: hash,
-  /** sha256 over the vocabulary's id -> token table */
+  /** of the adapter that was served on the model; null: none */
+  adapterSha256: hash.nullable(),
+  /** sha256 over the GGUF's tokens by id: each its length in bytes (u32, little-endian), then its UTF-8 */
   vocabularySha256: hash,
   files: z.object({ tokens: hash, windows: hash }),
   total: Counts,
   bySplit: z.record(z.enum(['train', 'validate']), Counts),
   byTask: z.record(z.string(), z.record(WindowRole, Counts)),
+  /** context directly before a trained answer that was left out because both did not fit a window */
+  leftOut: z.object({ windows: index, tokens: index }),
   episodes: z.array(
     z.object({
       episodeId: z.string(),

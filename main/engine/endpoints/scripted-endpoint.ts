@@ -79,7 +79,7 @@ class ScriptedEndpoint implements Endpoint {
   ): CompletionRecord {
     const message = 'message' in scripted ? scripted.message : scripted;
     const calls = (message.toolCalls ?? []).length;
-    const sampledIds = bytesOf(`${assistantText(message)}\n`);
+    const sampledIds = bytesOf(sampledText(message));
     const link = this.#chain.link(request.thread, promptIds);
     const requestId = crypto.randomUUID();
     return {
@@ -124,13 +124,21 @@ class ScriptedEndpoint implements Endpoint {
 }
 
 /** Answers appear in later prompts exactly as they were sampled, so threads share prefixes as with a real model. */
-function promptText(request: CompletionRequest): string {
-  const tools = (request.tools ?? []).map((tool) => tool.name).join(' ');
-  return `${tools}\n${request.messages.map(messageText).join('')}assistant: `;
+function promptText(request: Pick<CompletionRequest, 'messages' | 'tools'>): string {
+  return promptPieces(request).join('');
 }
 
+/** Text of the prompt by message; the tools stand before the first, and the last piece asks for the answer. */
+export function promptPieces({ tools = [], messages }: Pick<CompletionRequest, 'messages' | 'tools'>): string[] {
+  const offered = `${tools.map((tool) => tool.name).join(' ')}\n`;
+  return [...messages.map((message, i) => (i === 0 ? offered : '') + messageText(message)), 'assistant: '];
+}
+
+/** What is sampled for an answer. */
+export const sampledText = (message: AssistantMessage): string => `${assistantText(message)}\n`;
+
 function messageText(message: Message): string {
-  if (message.role === 'assistant') return `assistant: ${assistantText(message)}\n`;
+  if (message.role === 'assistant') return `assistant: ${sampledText(message)}`;
   return `${message.role}: ${message.content}\n`;
 }
 

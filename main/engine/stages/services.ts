@@ -2,6 +2,7 @@ import type { Logger } from '../../common/base/logger.ts';
 import type { Task } from '../../common/domain/task.ts';
 import type { AgentRuntime, EpisodeRequest } from '../agents/agent-runtime.ts';
 import type { EndpointProvider } from '../endpoints/endpoint.ts';
+import type { Vocabulary } from '../endpoints/vocabulary.ts';
 import type { DeviceLease } from '../lease/lease.ts';
 import type { Sandbox } from '../sandbox/sandbox.ts';
 import type { GenerationRow } from '../store/repositories/experiments.ts';
@@ -18,6 +19,8 @@ export interface CycleServices {
   readonly endpoints: EndpointProvider;
   /** Endpoints of another generation of the experiment. */
   readonly endpointsOf: (generationId: string) => EndpointProvider;
+  /** Tokenizer and template of this cycle's generation, without the device; whoever opens it disposes it. */
+  readonly openVocabulary: () => Promise<Vocabulary>;
   readonly lease: Pick<DeviceLease<never>, 'exclusive' | 'holder'>;
   readonly runtime: AgentRuntime & { readonly promptHashes: Readonly<Record<string, string>> };
   readonly sandbox: Sandbox;

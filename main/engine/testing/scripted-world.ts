@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { silentLogger } from '../../common/base/logger.ts';
 import type { ExperimentConfigInput } from '../../common/domain/config.ts';
 import { createScriptedEndpoints, type ScriptedEndpointOptions } from '../endpoints/scripted-endpoint.ts';
+import { createScriptedVocabulary } from '../endpoints/scripted-vocabulary.ts';
 import { createSandbox } from '../sandbox/detect.ts';
 import { recordCompletion } from '../stages/record-completion.ts';
 import type { Store } from '../store/store.ts';
@@ -25,6 +26,7 @@ export function scriptedWorld(
         }),
         dispose: () => Promise.resolve(),
       }),
+    openVocabulary: () => Promise.resolve(createScriptedVocabulary()),
     retryDelay: () => 1,
   };
 }

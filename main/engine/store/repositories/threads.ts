@@ -169,6 +169,10 @@ export function threadRepository(db: Database.Database) {
   const completions = db.prepare<[string], CompletionRow>(
     'SELECT * FROM completions WHERE threadId = ? ORDER BY recordedAt, rowid',
   );
+  const completionsOfOwner = db.prepare<[string, string], CompletionRow>(
+    `SELECT c.* FROM completions c JOIN threads t ON t.threadId = c.threadId WHERE t.ownerKind = ? AND t.ownerId = ?
+     ORDER BY c.recordedAt, c.rowid`,
+  );
   const completionById = db.prepare<[string], CompletionRow>('SELECT * FROM completions WHERE completionId = ?');
   const completionByRequest = db.prepare<[string], CompletionRow>('SELECT * FROM completions WHERE requestId = ?');
   const toolCalls = db.prepare<[string], ToolCallRow>('SELECT * FROM tool_calls WHERE threadId = ? ORDER BY seq');
@@ -189,6 +193,8 @@ export function threadRepository(db: Database.Database) {
     ofOwner: (kind: OwnerKind, ownerId: string) => ofOwner.all(kind, ownerId),
     byId: (threadId: string) => byId.get(threadId),
     completions: (threadId: string) => completions.all(threadId),
+    /** Of all threads of an owner, in the order of recording. */
+    completionsOfOwner: (kind: OwnerKind, ownerId: string) => completionsOfOwner.all(kind, ownerId),
     completionById: (completionId: string) => completionById.get(completionId),
     completionByRequest: (requestId: string) => completionByRequest.get(requestId),
     toolCalls: (threadId: string) => toolCalls.all(threadId),
