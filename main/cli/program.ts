@@ -1,10 +1,13 @@
-import { Command, InvalidArgumentError, Option } from 'commander';
+import { Argument, Command, Option } from 'commander';
+import { MassError } from '../common/base/errors.ts';
 import { type CommandContext, type CommandResult, connectTo, dataFolderOf } from './command-context.ts';
 import { demo } from './commands/demo.ts';
+import { compare, evaluations, rollout } from './commands/evaluate.ts';
 import * as library from './commands/library.ts';
 import { cycleStages, run } from './commands/run.ts';
 import { log, status, stop } from './commands/watch.ts';
 import { exitCodes } from './exit-codes.ts';
+import { cycleOptions, cyclesOf, generationNumber, positiveInteger, taskList } from './options.ts';
 import { createReporter, silentReporter } from './render/reporter.ts';
 
 export interface ProgramOptions {
@@ -43,6 +46,7 @@ export function createProgram(options: ProgramOptions): Command {
   addLibrary(program, perform);
   addExperiments(program, perform);
   addRuns(program, perform);
+  addEvaluation(program, perform);
   addWatching(program, perform);
   return program;
 }
@@ -84,9 +88,12 @@ function addExperiments(program: Command, perform: Perform): void {
     .action((name: string, given: { config: string }) =>
       perform((context) => library.create(context, name, given.config)),
     );
-  command(program, 'plan <name>', 'what will run, with estimates', 'mass plan first').action((name: string) =>
-    perform((context) => library.plan(context, name)),
-  );
+  command(program, 'plan <name>', 'what will run, with estimates', 'mass plan first --cycles 2')
+    .addOption(cycleOptions.cycles())
+    .addOption(cycleOptions.cycle())
+    .action((name: string, given: { cycles?: number; cycle?: number }) =>
+      perform((context) => library.plan(context, name, cyclesOf(given))),
+    );
   command(program, 'prune <name>', 'remove workspaces no stage needs', 'mass prune first --dry-run')
     .option('--dry-run', 'only count them')
     .action((name: string, given: { dryRun?: boolean }) =>
@@ -99,15 +106,18 @@ function addRuns(program: Command, perform: Perform): void {
   command(program, 'run <name>', 'run the cycle; what is done is skipped', 'mass run first --until rank')
     .addOption(new Option('--until <stage>', 'last stage to run').choices([...cycleStages]))
     .addOption(tasksOption())
-    .action((name: string, given: { until?: (typeof cycleStages)[number]; tasks?: string[] }) => {
+    .addOption(cycleOptions.cycles())
+    .addOption(cycleOptions.cycle())
+    .action((name: string, given: RunGiven) => {
       const stages = cycleStages.slice(0, given.until === undefined ? undefined : cycleStages.indexOf(given.until) + 1);
-      return perform((context) => run(context, { name, stages, tasks: given.tasks }));
+      return perform((context) => run(context, { name, stages, tasks: given.tasks, cycles: cyclesOf(given) }));
     });
   for (const stage of cycleStages) {
     command(program, `${stage} <name>`, `run only the stage ${stage}`, `mass ${stage} first`)
       .addOption(tasksOption())
-      .action((name: string, given: { tasks?: string[] }) =>
-        perform((context) => run(context, { name, stages: [stage], tasks: given.tasks })),
+      .addOption(cycleOptions.cycle())
+      .action((name: string, given: { tasks?: string[]; cycle?: number }) =>
+        perform((context) => run(context, { name, stages: [stage], tasks: given.tasks, cycles: cyclesOf(given) })),
       );
   }
   command(program, 'demo', 'a small real cycle on a small real model', 'mass demo --data .mass').action(() =>
@@ -115,10 +125,52 @@ function addRuns(program: Command, perform: Perform): void {
   );
 }
 
+interface RunGiven {
+  readonly until?: (typeof cycleStages)[number];
+  readonly tasks?: string[];
+  readonly cycles?: number;
+  readonly cycle?: number;
+}
+
+function addEvaluation(program: Command, perform: Perform): void {
+  const setOption = () => new Option('--set <name>', 'the set of rollouts (default: default)');
+  command(program, 'rollout <name>', 'bare-prompt runs of a generation', 'mass rollout first --generation L1')
+    .addOption(
+      new Option('--generation <L>', 'which generation runs').argParser(generationNumber).makeOptionMandatory(),
+    )
+    .option('--count <n>', 'runs of each task (a new set: 10)', positiveInteger)
+    .addOption(new Option('--split <split>', 'which tasks (a new set: all)').choices(['train', 'test', 'all']))
+    .addOption(setOption())
+    .action((name: string, given: RolloutGiven) => perform((context) => rollout(context, { name, ...given })));
+  command(
+    program,
+    'compare <name>',
+    'judge the rollouts of two generations; without them, what there is',
+    'mass compare first L1 L0',
+  )
+    .addArgument(new Argument('[first]', 'a generation').argParser(generationNumber))
+    .addArgument(new Argument('[second]', 'the one it is compared with').argParser(generationNumber))
+    .addOption(setOption())
+    .action((name: string, first: number | undefined, second: number | undefined, given: { set?: string }) => {
+      if (first === undefined) return perform((context) => evaluations(context, name));
+      if (second === undefined) throw new MassError('usage', 'Name two generations to compare, as L1 L0.');
+      return perform((context) => compare(context, { name, first, second, ...given }));
+    });
+}
+
+interface RolloutGiven {
+  readonly generation: number;
+  readonly count?: number;
+  readonly split?: 'train' | 'test' | 'all';
+  readonly set?: string;
+}
+
 function addWatching(program: Command, perform: Perform): void {
-  command(program, 'status [name]', 'every experiment, or one in detail', 'mass status first').action((name?: string) =>
-    perform((context) => status(context, name)),
-  );
+  command(program, 'status [name]', 'every experiment, or one in detail', 'mass status first')
+    .addOption(cycleOptions.cycle())
+    .action((name: string | undefined, given: { cycle?: number }) =>
+      perform((context) => status(context, name, given.cycle)),
+    );
   command(program, 'log <name>', 'what happened, in order', 'mass log first --follow')
     .option('--follow', 'go on with what comes, until Ctrl-C')
     .option('--all', 'also the small events')
@@ -133,16 +185,4 @@ function addWatching(program: Command, perform: Perform): void {
       const mode = given.now ? 'now' : given.after ? 'after' : null;
       return perform((context) => stop(context, { name, mode, engine: given.engine ?? false }));
     });
-}
-
-function positiveInteger(text: string): number {
-  const value = Number(text);
-  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError('A whole number above 0 is needed.');
-  return value;
-}
-
-function taskList(text: string): string[] {
-  const ids = text.split(',').map((id) => id.trim());
-  if (ids.some((id) => id === '')) throw new InvalidArgumentError('Task ids, separated by commas, are needed.');
-  return ids;
 }

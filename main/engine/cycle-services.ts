@@ -12,6 +12,7 @@ import type { DeviceLease } from './lease/lease.ts';
 import type { Sandbox } from './sandbox/sandbox.ts';
 import { type GenerationTarget, requireGeneration, serveTarget } from './serve-target.ts';
 import type { CycleServices } from './stages/services.ts';
+import type { GenerationRow } from './store/repositories/experiments.ts';
 import type { Store } from './store/store.ts';
 import { ensureTaskData, placeTaskData, type RunDataScript } from './tasks/task-data.ts';
 import { readTask } from './tasks/task-library.ts';
@@ -19,7 +20,8 @@ import { readTask } from './tasks/task-library.ts';
 export interface CycleServicesParts {
   readonly store: Store;
   readonly experiment: Experiment;
-  readonly cycle: number;
+  /** plays every part */
+  readonly generation: GenerationRow;
   readonly lease: DeviceLease<GenerationTarget>;
   readonly openVocabulary: (target: GenerationTarget) => Promise<Vocabulary>;
   readonly sandbox: Sandbox;
@@ -30,9 +32,7 @@ export interface CycleServicesParts {
 
 /** Everything the stages of one run work with, from parts that were started for it. */
 export function createCycleServices(parts: CycleServicesParts): CycleServices {
-  const { store, experiment, sandbox, lease } = parts;
-  const generation = store.experiments.generations(experiment.experimentId)[0];
-  if (!generation) throw new MassError('internal', `"${experiment.name}" has no L0.`);
+  const { store, experiment, generation, sandbox, lease } = parts;
   const dataCache = join(store.folder, 'task-data');
   return {
     store,
@@ -40,6 +40,7 @@ export function createCycleServices(parts: CycleServicesParts): CycleServices {
     generation,
     generationId: generation.generationId,
     endpoints: lease.endpointsOf(serveTarget(experiment, generation)),
+    generationOf: (generationId) => requireGeneration(store, experiment, generationId),
     endpointsOf: (generationId) =>
       lease.endpointsOf(serveTarget(experiment, requireGeneration(store, experiment, generationId))),
     openVocabulary: () => parts.openVocabulary(serveTarget(experiment, generation)),

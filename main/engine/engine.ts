@@ -2,8 +2,10 @@ import { MassError } from '../common/base/errors.ts';
 import type { Logger } from '../common/base/logger.ts';
 import type { StoredEvent } from '../common/domain/events.ts';
 import type { EngineHandlers } from '../node/engine-handlers.ts';
+import { requireCycles } from './cycle-generation.ts';
 import { createExperiment, type Experiment, requireExperiment } from './experiments.ts';
 import { runDoctor } from './handlers/doctor.ts';
+import { evaluationHandlers } from './handlers/evaluation.ts';
 import { modelHandlers } from './handlers/models.ts';
 import type { HandlerParts } from './handlers/parts.ts';
 import { taskHandlers } from './handlers/tasks.ts';
@@ -53,6 +55,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   const handlers: EngineHandlers = {
     ...modelHandlers(parts),
     ...taskHandlers,
+    ...evaluationHandlers({ store, runner }),
     'engine.info': async () => ({
       pid: process.pid,
       version,
@@ -86,9 +89,9 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
         state: store.experiments.runs(row.experimentId).at(-1)?.state ?? 'new',
         model: requireExperiment(store, row.name).config.model.id,
       })),
-    'experiment.status': async ({ name }) =>
-      experimentStatus(store, requireExperiment(store, name), runOf(name)?.doing() ?? null),
-    'experiment.plan': async ({ name }) => estimatePlan(store, requireExperiment(store, name)),
+    'experiment.status': async ({ name, cycle }) =>
+      experimentStatus(store, requireExperiment(store, name), { doing: runOf(name)?.doing() ?? null, cycle }),
+    'experiment.plan': async ({ name, cycles }) => estimatePlan(store, requireExperiment(store, name), cycles),
     'experiment.prune': async ({ name, dryRun }) => {
       const experiment = requireExperiment(store, name);
       if (runOf(name)) throw new MassError('conflict', `"${name}" is running; stop it before pruning.`);
@@ -96,13 +99,15 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
         store.episodes.attemptsOfExperiment(experiment.experimentId).length - prunable(store, experiment).length;
       return { ...(await prune(store, experiment, { dryRun })), kept };
     },
-    'run.start': async ({ name, stages, tasks }) => {
+    'run.start': async ({ name, stages, tasks, cycles = [1] }) => {
       const experiment = requireExperiment(store, name);
       requireTasks(store, experiment, tasks ?? []);
+      requireCycles(store, experiment, { cycles, stages });
       const run = runner.start({
         experimentId: experiment.experimentId,
         name,
-        cycle: 1,
+        cycle: cycles[0] ?? 1,
+        ...(cycles.length > 1 ? { cycles } : {}),
         config: experiment.config,
         stages,
         tasks: tasks ?? null,

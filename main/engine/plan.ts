@@ -90,12 +90,15 @@ export function unitCosts(store: Store, experiment: Experiment): UnitCosts {
   };
 }
 
-/** What a run will take. Hours count model time only; commands the agents run come on top. */
-export function estimatePlan(store: Store, experiment: Experiment): PlanEstimate {
+/**
+ * What a run of these cycles will take, a row a stage; every cycle has the same units. Hours count model time only;
+ * commands the agents run come on top.
+ */
+export function estimatePlan(store: Store, experiment: Experiment, cycles: readonly number[] = [1]): PlanEstimate {
   const { config } = experiment;
   const costs = unitCosts(store, experiment);
   const units = plannedUnits(config);
-  const rows = (Object.keys(units) as (keyof typeof units)[]).map((stage) => {
+  const ofStage = (stage: keyof typeof units) => {
     const { episodes, judgments, proposals } = units[stage];
     const promptTokens =
       episodes * costs.episode.prompt + judgments * costs.judgment.prompt + proposals * costs.proposal.prompt;
@@ -112,7 +115,9 @@ export function estimatePlan(store: Store, experiment: Experiment): PlanEstimate
       hours: seconds / 3600,
       diskGB: episodes * costs.episode.diskGB,
     };
-  });
+  };
+  const stages = Object.keys(units) as (keyof typeof units)[];
+  const rows = cycles.flatMap((cycle) => stages.map((stage) => ({ cycle, ...ofStage(stage) })));
   const speed = `${Math.round(costs.tokensPerSecond.prompt)} prompt and ${Math.round(costs.tokensPerSecond.generated)} generated tokens a second`;
   return {
     rows,

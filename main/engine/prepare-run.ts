@@ -1,5 +1,6 @@
 import type { Logger } from '../common/base/logger.ts';
 import type { StageName } from '../common/domain/events.ts';
+import { generationOfOrder } from './cycle-generation.ts';
 import { createCycleServices } from './cycle-services.ts';
 import { type Experiment, requireExperiment } from './experiments.ts';
 import type { DeviceLease } from './lease/lease.ts';
@@ -7,8 +8,10 @@ import type { RunOrder } from './runner/runner.ts';
 import type { Stage } from './runner/stage.ts';
 import { type GenerationTarget, serveTarget } from './serve-target.ts';
 import { collectStage } from './stages/collect.ts';
+import { compareStage } from './stages/compare.ts';
 import { rankStage } from './stages/rank.ts';
 import { renderStage } from './stages/render.ts';
+import { rolloutStage } from './stages/rollout.ts';
 import { searchStage } from './stages/search.ts';
 import { selectStage } from './stages/select.ts';
 import type { Store } from './store/store.ts';
@@ -22,7 +25,7 @@ export interface PrepareParts {
 }
 
 /** Stages whose first unit asks the model: it is loaded before they start, so that one that cannot be is refused at once. */
-const modelStages: readonly StageName[] = ['search', 'collect', 'rank', 'rollout'];
+const modelStages: readonly StageName[] = ['search', 'collect', 'rank', 'rollout', 'compare'];
 
 /** Starts what a run needs, in an order in which the cheap refusals come first. */
 export async function prepareRun(
@@ -31,6 +34,7 @@ export async function prepareRun(
   signal: AbortSignal,
 ): Promise<{ stages: readonly Stage[]; dispose(): Promise<void> }> {
   const experiment = requireExperiment(store, order.name);
+  const generation = generationOfOrder(store, experiment, order);
   const sandbox = await world.openSandbox(experiment);
   if (sandbox.mode === 'host') warnUnprotected(store, experiment);
   const environment = await world.openEnvironment(signal, (message) => {
@@ -46,7 +50,7 @@ export async function prepareRun(
   const services = createCycleServices({
     store,
     experiment,
-    cycle: order.cycle,
+    generation,
     lease,
     openVocabulary: (target) => world.openVocabulary(target, store),
     sandbox,
@@ -55,8 +59,8 @@ export async function prepareRun(
     ...(world.retryDelay ? { retryDelay: world.retryDelay } : {}),
   });
   const first = order.stages[0];
-  if (first !== undefined && modelStages.includes(first))
-    await lease.prepare(serveTarget(experiment, services.generation));
+  if (first !== undefined && modelStages.includes(first) && !isDone(store, order, first))
+    await lease.prepare(serveTarget(experiment, generation));
   return {
     stages: [
       searchStage(services),
@@ -64,10 +68,20 @@ export async function prepareRun(
       rankStage(services),
       selectStage(services),
       renderStage(services),
+      ...(order.subject === undefined
+        ? []
+        : [rolloutStage(services, order.subject), compareStage(services, order.subject)]),
     ],
     dispose: () => lease.release(),
   };
 }
+
+/** A stage of an earlier run that has nothing left to do, so that a model need not be loaded to find that out. */
+const isDone = (store: Store, { experimentId, cycle, subject }: RunOrder, stage: StageName): boolean =>
+  subject === undefined &&
+  store.experiments
+    .stages(experimentId)
+    .some((row) => row.cycle === cycle && row.stage === stage && row.state === 'done');
 
 function warnUnprotected(store: Store, { experimentId }: Experiment): void {
   store.append({

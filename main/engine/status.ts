@@ -5,6 +5,7 @@ import { opponentsPossible } from '../common/domain/schedule.ts';
 import type { ExperimentStatus, StageProgress, TaskProgress } from '../common/protocol/engine.ts';
 import type { Experiment } from './experiments.ts';
 import type { EpisodeRow } from './store/repositories/episodes.ts';
+import type { GenerationRow } from './store/repositories/experiments.ts';
 import type { JudgmentRow } from './store/repositories/judgments.ts';
 import type { TaskRow } from './store/repositories/tasks.ts';
 import type { Store } from './store/store.ts';
@@ -17,10 +18,17 @@ interface CycleView {
   readonly cycle: number;
 }
 
-/** Where an experiment stands, computed from its rows; `doing` is what a live run says of itself. */
-export function experimentStatus(store: Store, experiment: Experiment, doing: string | null): ExperimentStatus {
+/**
+ * Where a cycle of an experiment stands, computed from its rows; `doing` is what a live run says of itself. Without a
+ * cycle it is the running one, else the latest that was begun. Tokens, time and failures are of the whole experiment.
+ */
+export function experimentStatus(
+  store: Store,
+  experiment: Experiment,
+  { doing, cycle: asked }: { readonly doing: string | null; readonly cycle?: number | undefined },
+): ExperimentStatus {
   const { experimentId, config } = experiment;
-  const cycle = 1;
+  const cycle = asked ?? currentCycle(store, experimentId);
   const view: CycleView = { store, experiment, cycle };
   const runs = store.experiments.runs(experimentId);
   const last = runs.at(-1);
@@ -28,14 +36,14 @@ export function experimentStatus(store: Store, experiment: Experiment, doing: st
   const stages = stageNames.map((stage) => stageProgress(view, stage, tasks));
   const totals = store.threads.totals(experimentId);
   const seconds = runs.reduce((sum, run) => sum + ((run.endedAt ?? Date.now()) - run.startedAt) / 1000, 0);
-  const generation = store.experiments.generations(experimentId)[0];
+  const generation = store.experiments.generations(experimentId).find((row) => row.number === cycle - 1);
   return {
     name: experiment.name,
     cycle,
     state: last?.state ?? 'new',
     message: last?.state === 'running' ? (doing ?? '') : (last?.message ?? 'Not started.'),
     configHash: experiment.configHash,
-    model: generation ? `${generation.modelId} (${generation.modelSha256.slice(0, 8)})` : config.model.id,
+    model: generation ? describeGeneration(generation) : `${config.model.id}, L${cycle - 1} not made yet`,
     sandbox: config.sandbox.mode,
     notices: noticesOf(experiment),
     stages,
@@ -52,6 +60,15 @@ export function experimentStatus(store: Store, experiment: Experiment, doing: st
     failures: failuresOf(store, experimentId),
   };
 }
+
+function currentCycle(store: Store, experimentId: string): number {
+  const begun = store.experiments.stages(experimentId).filter((row) => row.cycle > 0);
+  const running = begun.find((row) => row.state === 'running');
+  return running?.cycle ?? Math.max(1, ...begun.map((row) => row.cycle));
+}
+
+const describeGeneration = ({ number, modelId, modelSha256, adapterSha256 }: GenerationRow): string =>
+  `${modelId} (${modelSha256.slice(0, 8)}) as L${number}${adapterSha256 === null ? '' : `, adapter ${adapterSha256.slice(0, 8)}`}`;
 
 function noticesOf({ config }: Experiment): string[] {
   const notices: string[] = [];

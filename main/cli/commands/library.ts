@@ -81,9 +81,10 @@ async function readConfig(file: string): Promise<unknown> {
   }
 }
 
-export const plan = (context: CommandContext, name: string): Promise<CommandResult> =>
+export const plan = (context: CommandContext, name: string, cycles?: readonly number[]): Promise<CommandResult> =>
   withEngine(context, async (engine) => {
-    const value = await engine.call('experiment.plan', { name }, calling(context));
+    const params = { name, ...(cycles === undefined ? {} : { cycles: [...cycles] }) };
+    const value = await engine.call('experiment.plan', params, calling(context));
     return { value, text: renderPlan(value) };
   });
 

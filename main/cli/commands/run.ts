@@ -14,13 +14,20 @@ export interface RunOptions {
   readonly name: string;
   readonly stages: readonly StageName[];
   readonly tasks?: readonly string[] | undefined;
+  /** in order; cycle 1 when absent */
+  readonly cycles?: readonly number[] | undefined;
 }
 
 /** Starts a run and follows it to its end. Ctrl-C leaves it running. */
 export const run = (context: CommandContext, options: RunOptions): Promise<CommandResult> =>
   withEngine(context, async (engine) => {
-    const { name, stages, tasks } = options;
-    const params = { name, stages: [...stages], ...(tasks === undefined ? {} : { tasks: [...tasks] }) };
+    const { name, stages, tasks, cycles } = options;
+    const params = {
+      name,
+      stages: [...stages],
+      ...(tasks === undefined ? {} : { tasks: [...tasks] }),
+      ...(cycles === undefined ? {} : { cycles: [...cycles] }),
+    };
     const { lastSeq } = await engine.call('engine.info', {});
     const { runId } = await engine.call('run.start', params);
     const end = await followRun(context, engine, { name, runId, after: lastSeq });

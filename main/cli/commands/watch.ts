@@ -8,13 +8,17 @@ import { formatTime, printable } from '../render/format.ts';
 import { renderStatus } from '../render/render-status.ts';
 import { renderExperiments } from '../render/render-tables.ts';
 
-export const status = (context: CommandContext, name: string | undefined): Promise<CommandResult> =>
+export const status = (
+  context: CommandContext,
+  name: string | undefined,
+  cycle?: number | undefined,
+): Promise<CommandResult> =>
   withEngine(context, async (engine) => {
     if (name === undefined) {
       const value = await engine.call('experiment.list', {});
       return { value, text: renderExperiments(value) };
     }
-    const value = await engine.call('experiment.status', { name });
+    const value = await engine.call('experiment.status', { name, ...(cycle === undefined ? {} : { cycle }) });
     return { value, text: printable(renderStatus(value)) };
   });
 

@@ -32,14 +32,18 @@ export function formatTime(at: number): string {
   return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
-/** Columns padded to their widest cell, two spaces apart; no trailing spaces. */
-export function table(head: readonly string[], rows: readonly (readonly string[])[]): string {
+/** Columns padded to their widest cell, two spaces apart, those of `right` to the right; no trailing spaces. */
+export function table(
+  head: readonly string[],
+  rows: readonly (readonly string[])[],
+  { right = [] }: { readonly right?: readonly number[] } = {},
+): string {
   const all = [head, ...rows];
   const widths = head.map((_, column) => Math.max(...all.map((row) => (row[column] ?? '').length)));
   return all
     .map((row) =>
       row
-        .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+        .map((cell, column) => cell[right.includes(column) ? 'padStart' : 'padEnd'](widths[column] ?? 0))
         .join('  ')
         .trimEnd(),
     )

@@ -47,6 +47,7 @@ export const renderTask = (task: ResultOf<'tasks.show'>): string =>
 
 export function renderPlan(plan: PlanEstimate): string {
   const rows = plan.rows.map((row) => [
+    String(row.cycle),
     row.stage,
     formatCount(row.episodes),
     formatCount(row.judgments),
@@ -57,7 +58,7 @@ export function renderPlan(plan: PlanEstimate): string {
     row.diskGB.toFixed(2),
   ]);
   return [
-    table(['stage', 'episodes', 'judgments', 'proposals', 'prompt', 'generated', 'hours', 'GB'], rows),
+    table(['cycle', 'stage', 'episodes', 'judgments', 'proposals', 'prompt', 'generated', 'hours', 'GB'], rows),
     '',
     plan.measured ? 'Speed measured on this machine.' : 'Speed assumed, not yet measured on this machine.',
     ...plan.assumptions.map((line) => `  ${line}`),

@@ -48,8 +48,8 @@ export const matchSeed = (match: { seed: number; taskNumber: number; index: numb
 export const ROLLOUT_SEED_BASE = 910_000;
 
 /** Rollout i with the bare prompt, for reporting: 910000 + 100 task + i. */
-export const rolloutSeed = ({ taskNumber, run }: { taskNumber: number; run: number }): number =>
-  ROLLOUT_SEED_BASE + 100 * taskNumber + run;
+export const rolloutSeed = (rollout: { taskNumber: number; run: number; seedBase?: number }): number =>
+  (rollout.seedBase ?? ROLLOUT_SEED_BASE) + 100 * rollout.taskNumber + rollout.run;
 
 /** Seeds of the three presentations an external judge sees of one pair. */
 export const EXTERNAL_JUDGE_SEEDS = [42, 43, 44] as const;

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { DomainEvent, RunState, Split, StageName } from '../domain/events.ts';
 import { MemoryPlan } from '../domain/memory-plan.ts';
 import { Deliverable, Domain } from '../domain/task.ts';
+import { evaluationMethods } from './evaluation.ts';
 
 /**
  * What clients (CLI, browser, desktop) may ask of the engine. Parameters are parsed by the engine, results by the
@@ -108,6 +109,7 @@ export const PlanEstimate = z.object({
   assumptions: z.array(z.string()),
   rows: z.array(
     z.object({
+      cycle: z.number().int(),
       stage: StageName,
       episodes: z.number(),
       judgments: z.number(),
@@ -167,15 +169,28 @@ export const engineMethods = {
     nothing,
     z.array(z.object({ name, state: z.string(), createdAt: z.number(), model: z.string() })),
   ),
-  'experiment.status': method(z.object({ name }), ExperimentStatus),
-  'experiment.plan': method(z.object({ name }), PlanEstimate),
+  /** of one cycle: by default the running one, else the latest */
+  'experiment.status': method(z.object({ name, cycle: z.number().int().min(1).optional() }), ExperimentStatus),
+  'experiment.plan': method(
+    z.object({ name, cycles: z.array(z.number().int().min(1)).min(1).optional() }),
+    PlanEstimate,
+  ),
   'experiment.prune': method(
     z.object({ name, dryRun: z.boolean().default(false) }),
     z.object({ attempts: z.number().int(), bytes: z.number(), kept: z.number().int() }),
   ),
-  /** starts a run in the background; a second one of the same experiment is a `conflict` */
+  ...evaluationMethods,
+  /**
+   * starts a run in the background, by default of cycle 1; every stage of a cycle runs before the next cycle begins. A
+   * second run of the same experiment is a `conflict`
+   */
   'run.start': method(
-    z.object({ name, stages: z.array(StageName).min(1), tasks: z.array(z.string()).optional() }),
+    z.object({
+      name,
+      stages: z.array(StageName).min(1),
+      tasks: z.array(z.string()).optional(),
+      cycles: z.array(z.number().int().min(1)).min(1).optional(),
+    }),
     z.object({ runId: z.string() }),
   ),
   /** resolves when the run has ended */

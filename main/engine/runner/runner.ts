@@ -9,7 +9,12 @@ import type { Stage, StageContext } from './stage.ts';
 export interface RunOrder {
   readonly experimentId: string;
   readonly name: string;
+  /** 1-based; 0 for work outside the cycles (rollouts, comparisons). Of a run over several: the one being run. */
   readonly cycle: number;
+  /** The cycles of the run in order; `cycle` alone when absent. Each runs every stage before the next begins. */
+  readonly cycles?: readonly number[];
+  /** Id of the row that the run works on: a rollout set, a comparison. */
+  readonly subject?: string;
   readonly config: ExperimentConfig;
   readonly stages: readonly StageName[];
   readonly tasks: readonly string[] | null;
@@ -64,18 +69,20 @@ function startRun(parts: RunnerParts, order: RunOrder, onEnd: () => void): Activ
   const abort = new AbortController();
   let draining = false;
   let doing = 'starting';
+  const cycles = cyclesOf(order);
   parts.append({
     type: 'run.started',
     runId,
     experimentId: order.experimentId,
-    cycle: order.cycle,
+    cycle: cycles[0] ?? order.cycle,
+    ...(cycles.length > 1 ? { cycles: [...cycles] } : {}),
     stages: [...order.stages],
     tasks: order.tasks && [...order.tasks],
     enginePid: process.pid,
   });
   const context: StageContext = {
     experimentId: order.experimentId,
-    cycle: order.cycle,
+    cycle: cycles[0] ?? order.cycle,
     config: order.config,
     tasks: order.tasks,
     signal: abort.signal,
@@ -98,6 +105,8 @@ function startRun(parts: RunnerParts, order: RunOrder, onEnd: () => void): Activ
   };
 }
 
+const cyclesOf = (order: RunOrder): readonly number[] => order.cycles ?? [order.cycle];
+
 interface RunInput {
   readonly order: RunOrder;
   readonly context: StageContext;
@@ -118,19 +127,11 @@ async function runStages(parts: RunnerParts, { order, context, runId }: RunInput
 
   async function attempt(): Promise<RunEnd> {
     try {
-      const prepared = await parts.prepare(order, context.signal);
-      try {
-        for (const name of order.stages) {
-          const stage = prepared.stages.find((candidate) => candidate.name === name);
-          if (!stage) throw new MassError('usage', `The stage "${name}" cannot be run yet.`);
-          const complete = await runStage(parts, stage, { order, context, runId });
-          if (!complete)
-            return { state: 'stopped', message: `Stopped during ${name}; the next run continues there.`, error: null };
-        }
-        return { state: 'done', message: 'Every stage that was asked for is done.', error: null };
-      } finally {
-        await prepared.dispose();
+      for (const cycle of cyclesOf(order)) {
+        const stopped = await runCycle(parts, { order: { ...order, cycle }, context: { ...context, cycle }, runId });
+        if (stopped) return stopped;
       }
+      return { state: 'done', message: 'Every stage that was asked for is done.', error: null };
     } catch (error) {
       if (isCancelled(error))
         return { state: 'stopped', message: 'Stopped at once; the units in flight will be done again.', error: null };
@@ -142,6 +143,27 @@ async function runStages(parts: RunnerParts, { order, context, runId }: RunInput
       });
       return { state: 'failed', message: data.message, error: data };
     }
+  }
+}
+
+/** The stages of one cycle, over parts prepared for it; null when all of them are done. */
+async function runCycle(parts: RunnerParts, { order, context, runId }: RunInput): Promise<RunEnd | null> {
+  const where = order.cycles === undefined ? '' : ` of cycle ${order.cycle}`;
+  const stopped = (name: StageName): RunEnd => ({
+    state: 'stopped',
+    message: `Stopped during ${name}${where}; the next run continues there.`,
+    error: null,
+  });
+  const prepared = await parts.prepare(order, context.signal);
+  try {
+    for (const name of order.stages) {
+      const stage = prepared.stages.find((candidate) => candidate.name === name);
+      if (!stage) throw new MassError('usage', `The stage "${name}" cannot be run yet.`);
+      if (!(await runStage(parts, stage, { order, context, runId }))) return stopped(name);
+    }
+    return null;
+  } finally {
+    await prepared.dispose();
   }
 }
 

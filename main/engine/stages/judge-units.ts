@@ -22,6 +22,8 @@ export interface JudgmentSpec {
   /** the incumbent of a search, or the match's second */
   readonly secondEpisodeId: string;
   readonly seed: number;
+  /** of a comparison of rollouts, which is always judged in both orders */
+  readonly comparisonId?: string;
 }
 
 /** The row of a judgment, made if it is new; decided or not. */
@@ -29,12 +31,14 @@ export function openJudgment(services: CycleServices, context: StageContext, spe
   const { store } = services;
   const { experimentId, cycle, config } = context;
   const taskId = spec.task.manifest.id;
+  const comparisonId = spec.comparisonId ?? null;
   const find = () =>
     store.judgments
       .ofTask({ experimentId, cycle, taskId, stage: spec.stage })
       .find(
         (row) =>
           row.purpose === spec.purpose &&
+          row.comparisonId === comparisonId &&
           row.firstEpisodeId === spec.firstEpisodeId &&
           row.secondEpisodeId === spec.secondEpisodeId,
       );
@@ -50,8 +54,9 @@ export function openJudgment(services: CycleServices, context: StageContext, spe
     taskId,
     firstEpisodeId: spec.firstEpisodeId,
     secondEpisodeId: spec.secondEpisodeId,
-    orders: config.judging.orders,
+    orders: comparisonId === null ? config.judging.orders : 2,
     seed: spec.seed,
+    ...(comparisonId === null ? {} : { comparisonId }),
   });
   return find() as JudgmentRow;
 }

@@ -20,6 +20,8 @@ export interface EpisodeSpec {
   readonly seed: number;
   /** the orchestrator's first message */
   readonly prompt: string;
+  /** of a rollout: the set it belongs to */
+  readonly setId?: string;
 }
 
 /** Attempts that end by infrastructure before an episode gives up for this run. */
@@ -60,10 +62,11 @@ const worthRetrying = (error: unknown): boolean =>
 function planEpisode({ store }: CycleServices, { experimentId, cycle }: StageContext, spec: EpisodeSpec): EpisodeRow {
   const { stage, workflowVersion, replicate, seed } = spec;
   const taskId = spec.task.manifest.id;
+  const setId = spec.setId ?? null;
   const find = () =>
     store.episodes
       .ofTask({ experimentId, cycle, stage, taskId })
-      .find((row) => row.workflowVersion === workflowVersion && row.replicate === replicate);
+      .find((row) => row.workflowVersion === workflowVersion && row.replicate === replicate && row.setId === setId);
   const known = find();
   if (known) return known;
   store.append({
@@ -76,6 +79,7 @@ function planEpisode({ store }: CycleServices, { experimentId, cycle }: StageCon
     workflowVersion,
     replicate,
     seed,
+    ...(setId === null ? {} : { setId }),
   });
   return find() as EpisodeRow;
 }

@@ -17,6 +17,8 @@ export interface CycleServices {
   readonly generation: GenerationRow;
   /** Endpoints of that generation; opening one waits for the device. */
   readonly endpoints: EndpointProvider;
+  /** Another generation of the experiment; throws `not_found`. */
+  readonly generationOf: (generationId: string) => GenerationRow;
   /** Endpoints of another generation of the experiment. */
   readonly endpointsOf: (generationId: string) => EndpointProvider;
   /** Tokenizer and template of this cycle's generation, without the device; whoever opens it disposes it. */
@@ -33,6 +35,14 @@ export interface CycleServices {
   /** Milliseconds before retry n (0-based) of an attempt that ended by infrastructure. */
   readonly retryDelay: (retry: number) => number;
 }
+
+/** The same services with another generation of the experiment in every part. */
+export const playedBy = (services: CycleServices, generationId: string): CycleServices => ({
+  ...services,
+  generationId,
+  generation: services.generationOf(generationId),
+  endpoints: services.endpointsOf(generationId),
+});
 
 export interface PlacedFile {
   readonly path: string;
