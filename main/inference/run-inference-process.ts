@@ -4,6 +4,7 @@ import type { AssistantMessage } from '../common/domain/chat.ts';
 import type { MemoryPlan } from '../common/domain/memory-plan.ts';
 import { type FromInference, type LoadOrder, ToInference } from '../common/protocol/inference.ts';
 import type { CreateChatFormat, SampledTokenLedger } from './chat/chat-format.ts';
+import { scorePrompts } from './model/score-prompts.ts';
 import type { ServedModel } from './model/served-model.ts';
 import { CompletionService } from './server/completion-service.ts';
 import { InferenceServer } from './server/inference-server.ts';
@@ -90,6 +91,8 @@ class InferenceProcess {
         return this.#recorder.settle(message.completionId, null);
       case 'record-failed':
         return this.#recorder.settle(message.completionId, message.error);
+      case 'score':
+        return this.#score(message);
       case 'shutdown':
         return this.#shutdown();
     }
@@ -140,6 +143,15 @@ class InferenceProcess {
       await this.#send({ kind: 'plan-result', id, plan, error: null });
     } catch (error) {
       await this.#send({ kind: 'plan-result', id, plan: null, error: toErrorData(error) });
+    }
+  }
+
+  async #score(order: Extract<ToInference, { kind: 'score' }>): Promise<void> {
+    try {
+      const vocabulary = await scorePrompts(this.#model, order);
+      await this.#send({ kind: 'score-result', id: order.id, vocabulary, error: null });
+    } catch (error) {
+      await this.#send({ kind: 'score-result', id: order.id, vocabulary: null, error: toErrorData(error) });
     }
   }
 

@@ -83,6 +83,17 @@ export const ToInference = z.discriminatedUnion('kind', [
   }),
   z.object({ kind: z.literal('recorded'), completionId: z.string() }),
   z.object({ kind: z.literal('record-failed'), completionId: z.string(), error: ErrorDataSchema }),
+  /**
+   * log-probabilities of every next id after the last positions of fixed prompts, written to a new file: float32
+   * little-endian, [prompts x lastPositions, vocabulary]. Refused while completions run or wait: they would share batches.
+   */
+  z.object({
+    kind: z.literal('score'),
+    id: z.number().int(),
+    prompts: z.array(Ids).min(1),
+    lastPositions: z.number().int().positive(),
+    output: z.string(),
+  }),
   z.object({ kind: z.literal('shutdown') }),
 ]);
 export type ToInference = z.infer<typeof ToInference>;
@@ -103,6 +114,13 @@ export const FromInference = z.discriminatedUnion('kind', [
     kind: z.literal('plan-result'),
     id: z.number().int(),
     plan: MemoryPlan.nullable(),
+    error: ErrorDataSchema.nullable(),
+  }),
+  z.object({
+    kind: z.literal('score-result'),
+    id: z.number().int(),
+    /** ids of a row of the file; null when it failed */
+    vocabulary: z.number().int().positive().nullable(),
     error: ErrorDataSchema.nullable(),
   }),
   /** tokens sampled since the last `progress` of this request, at most every 200 ms or 16 tokens */

@@ -66,6 +66,10 @@ export class LlamaServedModel implements LoadedModel {
     return this.#scheduler.nextTokenProbabilities(request);
   }
 
+  scoreNext(promptIds: readonly number[], positions: number): Promise<Float32Array[]> {
+    return this.#scheduler.scoreNext({ promptIds, temperature: 1, topP: 1, topK: 0, seed: 0, maxTokens: 1 }, positions);
+  }
+
   async checkSchema(schema: JsonSchema): Promise<void> {
     await this.#grammars.compile(schema);
   }

@@ -9,6 +9,11 @@ export interface ServedModel {
   /** Text of `ids`; control tokens are spelled out when `special`. Invalid UTF-8 becomes U+FFFD. */
   detokenize(ids: readonly number[], options: { special: boolean }): string;
   generate(request: GenerateRequest): Promise<GenerateResult>;
+  /**
+   * Natural logarithms of the probabilities of every next id, at temperature 1, after each of the last `positions` ids of
+   * the prompt, in its order. A probability below the smallest float32 counts as that.
+   */
+  scoreNext(promptIds: readonly number[], positions: number): Promise<Float32Array[]>;
   /** Compiles a JSON Schema to a grammar; throws MassError invalid_input with the reason when it cannot be. */
   checkSchema(schema: JsonSchema): Promise<void>;
   metrics(): SchedulerMetrics;

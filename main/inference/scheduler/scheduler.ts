@@ -12,6 +12,7 @@ import {
   prefixOf,
   runGeneration,
 } from './generation.ts';
+import { logProbabilities } from './log-probabilities.ts';
 import { RequestQueue } from './request-queue.ts';
 import { assertInternals } from './sequence-internals.ts';
 import { SequenceSlot } from './sequence-slot.ts';
@@ -78,6 +79,27 @@ export class Scheduler {
     return this.#use(request, async (slot, run) => {
       await fillSlot(request, slot, this.#dependencies, run.signal);
       return slot.distribution(request.promptIds.at(-1) as number);
+    });
+  }
+
+  /** Log-probabilities after each of the prompt's last `positions` ids; see `ServedModel.scoreNext`. */
+  scoreNext(request: GenerateRequest, positions: number): Promise<Float32Array[]> {
+    const { promptIds } = request;
+    const first = promptIds.length - positions;
+    if (positions < 1 || first < 0)
+      throw new MassError(
+        'invalid_input',
+        `A prompt of ${promptIds.length} tokens has no ${positions} last positions.`,
+      );
+    // One id at a time, as in serving: a block of queries is rounded otherwise than a single one.
+    return this.#use(request, async (slot, run) => {
+      await fillSlot({ ...request, promptIds: promptIds.slice(0, first + 1) }, slot, this.#dependencies, run.signal);
+      const rows: Float32Array[] = [];
+      for (const id of promptIds.slice(first)) {
+        run.signal.throwIfAborted();
+        rows.push(logProbabilities(await slot.distribution(id)));
+      }
+      return rows;
     });
   }
 

@@ -80,6 +80,16 @@ export class ScriptedModel implements ServedModel {
     return Buffer.from(bytes).toString('utf8');
   }
 
+  /** The id that follows in the prompt (the end token after the last) has half of the probability, the rest share the other half. */
+  async scoreNext(promptIds: readonly number[], positions: number): Promise<Float32Array[]> {
+    const others = this.info.vocabularySize - 1;
+    return [...promptIds.slice(1), endId].slice(-positions).map((next) => {
+      const row = new Float32Array(this.info.vocabularySize).fill(Math.log(0.5 / others));
+      row[next] = Math.log(0.5);
+      return row;
+    });
+  }
+
   checkSchema(schema: JsonSchema): Promise<void> {
     if (schema.type !== 'unsupported') return Promise.resolve();
     return Promise.reject(new MassError('invalid_input', 'the type "unsupported" has no grammar'));

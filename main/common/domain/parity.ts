@@ -1,0 +1,119 @@
+import { MassError } from '../base/errors.ts';
+
+/** Natural log-probabilities, one row a scored position, all of one vocabulary. */
+export interface ScoredRows {
+  readonly vocabulary: number;
+  /** [positions x vocabulary] */
+  readonly values: Float32Array;
+}
+
+/** The same positions scored four ways: by the trainer and as served, without and with the adapter. */
+export interface ParityRows {
+  readonly trainerBase: ScoredRows;
+  readonly trainerAdapted: ScoredRows;
+  readonly servedBase: ScoredRows;
+  readonly servedAdapted: ScoredRows;
+}
+
+export interface Parity {
+  readonly positions: number;
+  /** mean over positions of KL(trainer || served) in nats, without the adapter: what serving costs anyway */
+  readonly klBase: number;
+  /** the same with the adapter */
+  readonly klAdapted: number;
+  /** highest `klAdapted` that passes */
+  readonly klLimit: number;
+  /** between the adapter's effect in the trainer and as served; null when the trainer's adapter has no effect at all */
+  readonly cosine: number | null;
+  readonly cosineLimit: number;
+  /** root mean square over positions and ids of the adapter's effect in the trainer, in nats */
+  readonly effect: number;
+  /** mean over positions of KL(trainer with || without the adapter) in nats */
+  readonly klEffect: number;
+  readonly passed: boolean;
+}
+
+/** An adapter may make the served model differ from the trainer's by this factor more than it does without. */
+export const klFactor = 1.5;
+/**
+ * Nats allowed on top. Without quantisation the base differs by less than 1e-6 nats, and rounding the adapter and the
+ * cache to 16 bits adds up to about 1e-6, which no factor of a number near zero would allow; 1e-4 nats is a hundred times
+ * that, and far below what can be seen in a sampled text.
+ */
+export const klEpsilon = 1e-4;
+export const cosineLimit = 0.9;
+
+/**
+ * Whether the served adapter is the trained one. A wrong conversion (a head order, a scaling, a module left out) shows as
+ * a divergence that the base does not have, or as an effect in another direction; the second also tells for adapters
+ * whose effect is smaller than what quantisation changes. Effects are differences of log-probabilities, centred at each
+ * position (log-probabilities are logits up to a constant), and compared over all positions at once.
+ *
+ * Errors: `invalid_input` when the four do not cover the same positions and vocabulary, or hold numbers not finite.
+ */
+export function measureParity(rows: ParityRows): Parity {
+  const { trainerBase, trainerAdapted, servedBase, servedAdapted } = rows;
+  const positions = checkRows(Object.values(rows) as ScoredRows[]);
+  const { vocabulary } = trainerBase;
+  let dot = 0;
+  let trained = 0;
+  let served = 0;
+  for (let row = 0; row < positions; row++) {
+    const a = effectAt(trainerBase, trainerAdapted, row);
+    const b = effectAt(servedBase, servedAdapted, row);
+    for (let id = 0; id < vocabulary; id++) {
+      const [x, y] = [a[id] as number, b[id] as number];
+      dot += x * y;
+      trained += x * x;
+      served += y * y;
+    }
+  }
+  const klBase = meanDivergence(trainerBase, servedBase);
+  const klAdapted = meanDivergence(trainerAdapted, servedAdapted);
+  const klLimit = klFactor * klBase + klEpsilon;
+  const cosine = trained === 0 ? null : served === 0 ? 0 : dot / Math.sqrt(trained * served);
+  return {
+    positions,
+    klBase,
+    klAdapted,
+    klLimit,
+    cosine,
+    cosineLimit,
+    effect: Math.sqrt(trained / (positions * vocabulary)),
+    klEffect: meanDivergence(trainerAdapted, trainerBase),
+    passed: klAdapted <= klLimit && cosine !== null && cosine >= cosineLimit,
+  };
+}
+
+/** Mean over positions of KL(p || q) = sum over ids of p (log p - log q), in nats; rounding never makes it negative. */
+export function meanDivergence(p: ScoredRows, q: ScoredRows): number {
+  let sum = 0;
+  for (const [at, logP] of p.values.entries()) sum += Math.exp(logP) * (logP - (q.values[at] as number));
+  return Math.max(0, sum / (p.values.length / p.vocabulary));
+}
+
+function effectAt(base: ScoredRows, adapted: ScoredRows, row: number): Float64Array {
+  const { vocabulary } = base;
+  const from = row * vocabulary;
+  const effect = new Float64Array(vocabulary);
+  let sum = 0;
+  for (let id = 0; id < vocabulary; id++) {
+    effect[id] = (adapted.values[from + id] as number) - (base.values[from + id] as number);
+    sum += effect[id] as number;
+  }
+  return effect.map((value) => value - sum / vocabulary);
+}
+
+function checkRows(all: readonly ScoredRows[]): number {
+  const [first] = all as [ScoredRows];
+  const { vocabulary, values } = first;
+  const shapes = all.map((rows) => `${rows.values.length / rows.vocabulary} x ${rows.vocabulary}`);
+  if (new Set(shapes).size > 1 || values.length === 0 || values.length % vocabulary !== 0)
+    throw new MassError(
+      'invalid_input',
+      `The trainer and the served model scored different things (${shapes.join(', ')} positions x ids); train on the model that is served.`,
+    );
+  if (!all.every((rows) => rows.values.every(Number.isFinite)))
+    throw new MassError('invalid_input', 'A scored position holds numbers that are not finite; the adapter diverged.');
+  return values.length / vocabulary;
+}
