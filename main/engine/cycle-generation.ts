@@ -37,8 +37,8 @@ export function generationOfOrder(
 }
 
 /**
- * Refuses, before anything runs, cycles that cannot: those without seeds, those that leave one out, and those whose
- * generation is neither there nor made by the run itself. Errors: `usage`.
+ * Refuses, before anything runs, cycles that cannot: those without seeds, and those whose generation is neither there
+ * nor made by the run itself. Errors: `usage`.
  */
 export function requireCycles(
   store: Store,
