@@ -38,27 +38,35 @@ def load_model(model: Model, device: torch.device, dtype: torch.dtype) -> nn.Mod
 
 
 def load_base(base: Base, dtype: torch.dtype) -> nn.Module:
-    if not os.path.exists(base.path):
-        raise TrainerError("not_found", f"The base model is not there: {base.path}.")
+    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": "sdpa"}
     if base.kind == "folder":
-        return _folder_class(base.path).from_pretrained(base.path, dtype=dtype, attn_implementation="sdpa")
-    refuse_inexact(GgufHeader(base.path))
+        return load_config(base)[1].from_pretrained(base.path, **options)
+    _check_file(base)
     folder, file = os.path.split(os.path.abspath(base.path))
-    return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, gguf_file=file, dtype=dtype, attn_implementation="sdpa"
-    )
+    return transformers.AutoModelForCausalLM.from_pretrained(folder, gguf_file=file, **options)
 
 
-def _folder_class(folder: str) -> Any:
-    """The class the folder's own configuration names, so that parameter names stay those of its files."""
+def load_config(base: Base) -> tuple[Any, Any]:
+    """Configuration, and the class that loads the weights: the one a folder's configuration names, so that parameter
+    names stay those of its files."""
+    if base.kind == "gguf":
+        _check_file(base)
+        folder, file = os.path.split(os.path.abspath(base.path))
+        return transformers.AutoConfig.from_pretrained(folder, gguf_file=file), transformers.AutoModelForCausalLM
+    if not os.path.isdir(base.path):
+        raise TrainerError("not_found", f"The base model's folder is not there: {base.path}.")
     try:
-        with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
-            names = json.load(file).get("architectures") or []
+        config = transformers.AutoConfig.from_pretrained(base.path)
     except (OSError, ValueError) as error:
-        raise TrainerError("invalid_input", f"No readable config.json in the model folder {folder}.") from error
-    if names and hasattr(transformers, names[0]):
-        return getattr(transformers, names[0])
-    return transformers.AutoModelForCausalLM
+        raise TrainerError("invalid_input", f"No usable config.json in the model folder {base.path}.") from error
+    names = config.architectures or []
+    return config, getattr(transformers, names[0], None) if names else transformers.AutoModelForCausalLM
+
+
+def _check_file(base: Base) -> None:
+    if not os.path.isfile(base.path):
+        raise TrainerError("not_found", f"The base model is not there: {base.path}.")
+    refuse_inexact(GgufHeader(base.path))
 
 
 def refuse_inexact(header: GgufHeader) -> None:

@@ -1,0 +1,182 @@
+"""What training will need, before it starts; and how much of a window's forward can be kept, while it runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+from .base import FAMILIES, load_config, refuse_inexact, text_stack
+from .commands import Emit
+from .control import Control
+from .errors import TrainerError
+from .gguf_file import GgufHeader
+from .layers import Keep
+from .machine import choose_device, choose_dtype, free_bytes, set_threads
+from .protocol import Recipe, TrainOrder
+from .sampler import Sampler
+from .targets import FEED_FORWARD, expected_count, put_adapters
+from .windows import WindowSet
+
+TILE = 1024
+SLACK = 1.15  # allocator rounding and fragmentation
+EFFICIENCY = 0.5  # share of a bare matrix product's rate that a whole step reaches
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Bytes per token of what a layer's backward reads, by half; widths in numbers, not bytes."""
+
+    layers: int
+    width: int
+    feed_forward: int
+    mixer: int  # numbers kept per token by the widest mixer
+    item: int  # bytes of a number
+
+    @property
+    def input_bytes(self) -> int:
+        return self.width * self.item
+
+    @property
+    def mixer_bytes(self) -> int:
+        return self.mixer * self.item
+
+    @property
+    def feed_forward_bytes(self) -> int:
+        """Input, normed input; gate, its activation, up, their product."""
+        return (2 * self.width + 4 * self.feed_forward) * self.item
+
+
+def shape_of(config: Any, item: int) -> Shape:
+    """`config`: text configuration. Attention keeps the normed input, query, key and value (repeated for every query
+    head), output and residual; gated DeltaNet keeps about three float32 copies of its convolved inputs and, on the
+    torch path, four 64-wide rows of its chunk matrices per head."""
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    mixer = 2 * config.hidden_size + 5 * config.num_attention_heads * head
+    if "linear_attention" in (getattr(config, "layer_types", None) or []):
+        key = config.linear_key_head_dim * config.linear_num_value_heads  # repeated for every value head
+        value = config.linear_value_head_dim * config.linear_num_value_heads
+        floats = 10 * key + 8 * value + 6 * 64 * config.linear_num_value_heads
+        mixer = max(mixer, 2 * config.hidden_size + floats * 4 // item)
+    return Shape(config.num_hidden_layers, config.hidden_size, config.intermediate_size, mixer, item)
+
+
+def working_bytes(shape: Shape, vocabulary: int, length: int, chunk: int) -> int:
+    """Peak beside weights and adapters when nothing but layer inputs is kept: those, one mixer recorded with the
+    gradients that flow back through it, a tile of a feed-forward half likewise, and a chunk of logits (float32, twice)."""
+    inputs = (shape.layers + 4) * length * shape.input_bytes
+    mixer = 2 * length * shape.mixer_bytes
+    tile = 2 * min(TILE, length) * shape.feed_forward_bytes
+    return inputs + max(mixer, tile) + 2 * chunk * vocabulary * 4
+
+
+def room_for_keeping(network: nn.Module, device: torch.device) -> int:
+    """Bytes that recordings may take: as much as the weights, and half of what is free. Fixed when a run begins and
+    carried through its checkpoints: tiles and whole windows sum in another order, so a resumed run must keep alike."""
+    weights = sum(p.numel() * p.element_size() for p in network.parameters() if not p.requires_grad)
+    return min(weights, free_bytes(device) // 2)
+
+
+def choose_keep(network: nn.Module, length: int, room: int) -> Keep:
+    """Mixers first: for each byte they cost more to compute again. Then feed-forward halves."""
+    weight = text_stack(network).layers[0].input_layernorm.weight
+    shape = shape_of(network.config.get_text_config(), weight.element_size())
+    mixers = min(shape.layers, room // (length * shape.mixer_bytes))
+    room -= mixers * length * shape.mixer_bytes
+    feed_forwards = min(shape.layers, room // (length * shape.feed_forward_bytes)) if mixers == shape.layers else 0
+    return Keep(mixers, feed_forwards, TILE, offload=mixers == 0)
+
+
+def plan_command(order: TrainOrder, emit: Emit, control: Control) -> None:
+    emit({"kind": "plan", "plan": plan(order)})
+
+
+def plan(order: TrainOrder) -> dict[str, Any]:
+    """The protocol's TrainingPlan. Reads configurations and window records, no weights."""
+    device = choose_device(order.machine)
+    set_threads(order.machine)
+    dtype = choose_dtype(device)
+    windows = WindowSet(order.windows)
+    network = skeleton(order)
+    config = network.config.get_text_config()
+    adapters = put_adapters(network, order.recipe)
+    frozen = sum(p.numel() for p in network.parameters() if not p.requires_grad)
+    trainable = sum(p.numel() for p in network.parameters() if p.requires_grad)
+    item = torch.empty((), dtype=dtype).element_size()
+    shape = shape_of(config, item)
+    longest = max(window.length for window in windows.windows)
+    working = working_bytes(shape, config.vocab_size, longest, order.recipe.loss_chunk)
+    weights_bytes, adapter_bytes = frozen * item, trainable * 16  # float32: weight, gradient, two moments
+    needed = int((weights_bytes + adapter_bytes + working) * SLACK)
+    free = free_bytes(device)
+    operations = count_operations(network, windows, order.recipe)
+    rate = matrix_rate(device, dtype, config.hidden_size, config.intermediate_size)
+    return {
+        "parameters": frozen,
+        "trainable": trainable,
+        "adaptedModules": len(adapters),
+        "longestWindow": longest,
+        "weightsBytes": weights_bytes,
+        "adapterBytes": adapter_bytes,
+        "activationsBytes": working,
+        "neededBytes": needed,
+        "freeBytes": free,
+        "fits": needed <= free,
+        "floatingPointOperations": operations,
+        "hours": operations / (rate * EFFICIENCY) / 3600,
+        "assumption": f"{EFFICIENCY:.0%} of the {rate / 1e12:.3g} TFLOP/s that a plain matrix product reached on {device.type} now",
+    }
+
+
+def skeleton(order: TrainOrder) -> nn.Module:
+    """The model without weights: every tensor on torch's meta device."""
+    config, model_class = load_config(order.model.base)
+    if config.get_text_config().model_type not in FAMILIES:
+        expected_count(config.get_text_config())
+    with torch.device("meta"):
+        return model_class._from_config(config) if hasattr(model_class, "_from_config") else model_class.from_config(config)
+
+
+def count_operations(network: nn.Module, windows: WindowSet, recipe: Recipe) -> float:
+    """Multiplications and additions of the whole run.
+
+    A token costs 2 per weight forward, again when computed again, and once more for the gradient of its input (frozen
+    weights have none): 6 P. Causal attention adds 2 T h per token and matrix product pair (half the square), forward
+    twice and backward 2.5 times. The head costs 4 per weight at labelled positions."""
+    config = network.config.get_text_config()
+    stack = text_stack(network)
+    linear = sum(p.numel() for p in stack.layers.parameters() if p.dim() == 2)
+    heads = config.num_attention_heads * (getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    attending = config.num_hidden_layers - (getattr(config, "layer_types", None) or []).count("linear_attention")
+    head = config.vocab_size * config.hidden_size
+
+    def cost(length: int, labels: int, passes: float, attention: float) -> float:
+        return passes * linear * length + attention * 2 * attending * heads * length**2 + (passes / 1.5) * head * labels
+
+    train = Sampler(windows.split("train"), recipe.orchestrator_share, recipe.seed).probabilities()
+    by_index = {window.index: window for window in windows.windows}
+    per_draw = sum(p * cost(by_index[i].length, by_index[i].labels, 6, 4.5) for i, p in train.items())
+    once = sum(cost(w.length, w.labels, 2, 1) for w in windows.split("validate"))
+    validations = 1 + math.ceil(recipe.steps / recipe.validate_every)
+    return recipe.steps * recipe.windows_per_step * per_draw + validations * once
+
+
+def matrix_rate(device: torch.device, dtype: torch.dtype, width: int, feed_forward: int) -> float:
+    """Operations per second of a [1024, width] x [width, feed_forward] product, best of three rounds of 0.1 s."""
+    a = torch.randn(1024, width, device=device, dtype=dtype)
+    b = torch.randn(width, feed_forward, device=device, dtype=dtype)
+    best = 0.0
+    for _ in range(3):
+        began, count = time.monotonic(), 0
+        while time.monotonic() - began < 0.1:
+            a @ b
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            count += 1
+        best = max(best, 2 * 1024 * width * feed_forward * count / (time.monotonic() - began))
+    return best
