@@ -3,6 +3,7 @@ import { MassError } from '../common/base/errors.ts';
 import { type CommandContext, type CommandResult, connectTo, dataFolderOf } from './command-context.ts';
 import { demo } from './commands/demo.ts';
 import { compare, evaluations, rollout } from './commands/evaluate.ts';
+import { decideGate, findings, gates } from './commands/integrity.ts';
 import * as library from './commands/library.ts';
 import { cycleStages, run } from './commands/run.ts';
 import { log, status, stop } from './commands/watch.ts';
@@ -47,6 +48,7 @@ export function createProgram(options: ProgramOptions): Command {
   addExperiments(program, perform);
   addRuns(program, perform);
   addEvaluation(program, perform);
+  addDecisions(program, perform);
   addWatching(program, perform);
   return program;
 }
@@ -163,6 +165,34 @@ interface RolloutGiven {
   readonly count?: number;
   readonly split?: 'train' | 'test' | 'all';
   readonly set?: string;
+}
+
+function addDecisions(program: Command, perform: Perform): void {
+  command(
+    program,
+    'findings <name>',
+    'what the integrity checks found; decide some of it',
+    'mass findings first --clear fi_0a1b2c3d4e5f --note "constant by design"',
+  )
+    .addOption(new Option('--clear <ids...>', 'no problem: their runs may be selected').conflicts('uphold'))
+    .option('--uphold <ids...>', 'a problem: their runs stay out')
+    .option('--note <text>', 'why')
+    .action((name: string, given: { clear?: string[]; uphold?: string[]; note?: string }) =>
+      perform((context) => findings(context, { name, ...given })),
+    );
+  command(program, 'gates <name>', 'where runs stopped for a person', 'mass gates first').action((name: string) =>
+    perform((context) => gates(context, name)),
+  );
+  for (const [verb, decision] of [
+    ['approve', 'approved'],
+    ['reject', 'rejected'],
+  ] as const) {
+    command(program, `${verb} <name> [gate]`, `${verb} an open gate, by kind or id`, `mass ${verb} first before-train`)
+      .option('--note <text>', 'why')
+      .action((name: string, gate: string | undefined, given: { note?: string }) =>
+        perform((context) => decideGate(context, { name, gate, decision, ...given })),
+      );
+  }
 }
 
 function addWatching(program: Command, perform: Perform): void {

@@ -6,6 +6,7 @@ import { requireCycles } from './cycle-generation.ts';
 import { createExperiment, type Experiment, requireExperiment } from './experiments.ts';
 import { runDoctor } from './handlers/doctor.ts';
 import { evaluationHandlers } from './handlers/evaluation.ts';
+import { integrityHandlers } from './handlers/integrity.ts';
 import { modelHandlers } from './handlers/models.ts';
 import type { HandlerParts } from './handlers/parts.ts';
 import { taskHandlers } from './handlers/tasks.ts';
@@ -45,6 +46,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   const lease = createDeviceLease<GenerationTarget>((target) => world.serve(target, store));
   const runner = createRunner({
     append: (...events) => void store.append(...events),
+    gates: store.integrity.gates,
     prepare: (order, signal) => prepareRun({ store, world, lease, logger }, order, signal),
     logger,
   });
@@ -56,6 +58,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
     ...modelHandlers(parts),
     ...taskHandlers,
     ...evaluationHandlers({ store, runner }),
+    ...integrityHandlers(store),
     'engine.info': async () => ({
       pid: process.pid,
       version,

@@ -1,9 +1,12 @@
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { StageName } from '../common/domain/events.ts';
+import { type RunStanding, standingOf } from '../common/domain/quarantine.ts';
 import { opponentsPossible } from '../common/domain/schedule.ts';
 import type { ExperimentStatus, StageProgress, TaskProgress } from '../common/protocol/engine.ts';
+import type { FindingCounts } from '../common/protocol/integrity.ts';
 import type { Experiment } from './experiments.ts';
+import { gateSummary } from './handlers/integrity.ts';
 import type { EpisodeRow } from './store/repositories/episodes.ts';
 import type { GenerationRow } from './store/repositories/experiments.ts';
 import type { JudgmentRow } from './store/repositories/judgments.ts';
@@ -46,6 +49,11 @@ export function experimentStatus(
     model: generation ? describeGeneration(generation) : `${config.model.id}, L${cycle - 1} not made yet`,
     sandbox: config.sandbox.mode,
     notices: noticesOf(experiment),
+    gates: store.integrity
+      .gates(experimentId)
+      .filter((gate) => gate.state === 'open')
+      .map(gateSummary),
+    findings: countFindings(store.integrity.findings(experimentId)),
     stages,
     tasks,
     tokens: {
@@ -76,11 +84,16 @@ function noticesOf({ config }: Experiment): string[] {
     notices.push('SANDBOX OFF: model-written commands run on this machine unprotected.');
   if (!config.search.requireProvenWin)
     notices.push('requireProvenWin is false: a task whose workflow never beat the bare prompt supplies data too.');
+  if (!config.integrity.quarantine)
+    notices.push('integrity.quarantine is false: runs with findings are selected like any other.');
+  const off = Object.entries(config.gates).flatMap(([gate, on]) => (on ? [] : [`gates.${gate}`]));
+  if (off.length > 0) notices.push(`No stop for a person: ${off.join(', ')} ${off.length === 1 ? 'is' : 'are'} false.`);
   if (config.judging.orders === 1) notices.push('Judged in one order only: the first-slot lean is not controlled.');
   return notices;
 }
 
-function taskProgress({ store, experiment, cycle }: CycleView, row: TaskRow): TaskProgress {
+function taskProgress(view: CycleView, row: TaskRow): TaskProgress {
+  const { store, experiment, cycle } = view;
   const { experimentId, config } = experiment;
   const key = { experimentId, cycle, taskId: row.taskId };
   const search = store.episodes.ofTask({ ...key, stage: 'search' });
@@ -120,10 +133,27 @@ function taskProgress({ store, experiment, cycle }: CycleView, row: TaskRow): Ta
         score: rating.score,
         standardError: rating.standardError,
         decision: decisions.get(rating.episodeId) ?? null,
+        ...standing(view, rating.episodeId),
       })),
     flagged: store.tournaments.selection(key)?.flagged === 1,
     excluded: excluded?.reason ?? null,
   };
+}
+
+/** What the checks found in a ranked run, and whether that keeps it out of the selection. */
+function standing(
+  { store, experiment }: CycleView,
+  episodeId: string,
+): { findings: FindingCounts; standing: RunStanding } {
+  const rows = store.integrity.findingsOf(episodeId);
+  const quarantined = experiment.config.integrity.quarantine;
+  return { findings: countFindings(rows), standing: quarantined ? standingOf(rows.map((row) => row.state)) : 'free' };
+}
+
+function countFindings(rows: readonly { readonly state: keyof FindingCounts }[]): FindingCounts {
+  const counts = { open: 0, cleared: 0, upheld: 0 };
+  for (const { state } of rows) counts[state]++;
+  return counts;
 }
 
 export const matchCount = (runs: number, opponents: number): number =>

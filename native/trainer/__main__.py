@@ -17,7 +17,7 @@ import sys
 
 # Large tensors come from transparent huge pages: page faults cost as much as small kernels otherwise. Read by glibc at
 # process start only, hence the second exec; other systems ignore it.
-ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "TOKENIZERS_PARALLELISM": "false"}
+ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "OMP_WAIT_POLICY": "PASSIVE", "TOKENIZERS_PARALLELISM": "false"}
 
 
 def main() -> int:

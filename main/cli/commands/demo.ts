@@ -50,4 +50,5 @@ const closing = (dataFolder: string): string =>
     `Everything lies in ${dataFolder}: workspaces in ${join(dataFolder, 'workspaces')}, logs in ${join(dataFolder, 'logs')}.`,
     'A model of 135 million parameters does poor work; the demo shows the way of the cycle, not its worth.',
     'requireProvenWin is false here, so tasks without a proven win supply data too.',
+    'integrity.quarantine and all gates are off here: the work of so small a model nearly always has findings, and its runs are selected all the same.',
   ].join('\n');

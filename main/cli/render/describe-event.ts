@@ -58,9 +58,16 @@ const describe: Describe = {
     const counted = (decision: string) => e.entries.filter((entry) => entry.decision === decision).length;
     return (
       `${e.taskId}: ${counted('train')} runs to train, ${counted('validate')} to validate, ${counted('drop')} dropped` +
+      `${e.leftOut === undefined ? '' : `, ${e.leftOut.length} left out because of findings`}` +
       `${e.flagged ? '; flagged, the fits disagree' : ''}.`
     );
   },
+  'episode.checked': (e, names) =>
+    `${names.episode(e.episodeId)}: checked, ${e.findings === 0 ? 'no finding' : e.findings === 1 ? '1 finding' : `${e.findings} findings`}.`,
+  'finding.recorded': (e, names) => `${names.episode(e.episodeId)}: ${e.severity}: ${e.message}`,
+  'finding.decided': (e) => `Finding ${e.findingId} ${e.decision}${e.note === '' ? '.' : `: ${e.note}`}`,
+  'gate.opened': (e) => `Stopped for a person (${e.kind}): ${e.message}`,
+  'gate.decided': (e) => `Gate ${e.gateId} ${e.decision}${e.note === '' ? '.' : `: ${e.note}`}`,
   'task.excluded': (e) => `${e.taskId}: excluded at ${e.stage}: ${e.reason}`,
   'windows.rendered': (e) =>
     `Windows rendered: ${formatCount(e.windows)}, ${formatCount(e.labelledTokens)} of ${formatCount(e.tokens)} tokens trained.`,
@@ -102,6 +109,7 @@ const quiet: ReadonlySet<EventType> = new Set<EventType>([
   'judgment.opened',
   'presentation.recorded',
   'match.scheduled',
+  'finding.recorded',
 ]);
 
 export interface EventDescriber {

@@ -16,10 +16,11 @@ const delegated = (side: SideFigures): string => `${side.delegated}/${side.runs}
 
 interface Labelled<T> {
   readonly label: string;
-  readonly figures: T;
+  /** null: an empty row */
+  readonly figures: T | null;
 }
 
-/** One row a task, then the splits and everything; the splits are left out when there is only one. */
+/** One row a task, then, after an empty one, the splits and everything; a split that is everything has no own row. */
 function labelled<T>(of: {
   readonly tasks: readonly (T & { readonly taskId: string; readonly split: string })[];
   readonly splits: readonly (T & { readonly split: string })[];
@@ -28,6 +29,7 @@ function labelled<T>(of: {
   const [only] = of.splits;
   return [
     ...of.tasks.map((row) => ({ label: row.taskId, figures: row })),
+    { label: '', figures: null },
     ...(of.splits.length > 1 ? of.splits.map((row) => ({ label: `all ${row.split}`, figures: row })) : []),
     { label: of.splits.length === 1 && only ? `all (${only.split})` : 'all', figures: of.all },
   ];
@@ -44,15 +46,15 @@ export function renderComparison(report: ComparisonReport): string {
     '',
     table(
       ['task', 'W', 'L', 'T', 'n', 'W/(W+L) [95%]'],
-      rows.map(({ label, figures }) => [label, ...verdicts(figures)]),
+      rows.map(({ label, figures }) => [label, ...(figures ? verdicts(figures) : [])]),
       { right: [1, 2, 3, 4] },
     ),
     '',
     table(
       ['task', ...['completed', 'delegated', 'tokens'].flatMap((what) => [`${what} L${first}`, `L${second}`])],
-      rows.map(({ label, figures: { first: a, second: b } }) => [
+      rows.map(({ label, figures }) => [
         label,
-        ...[completed, delegated, tokens].flatMap((of) => [of(a), of(b)]),
+        ...(figures ? [completed, delegated, tokens].flatMap((of) => [of(figures.first), of(figures.second)]) : []),
       ]),
       { right: [1, 2, 3, 4, 5, 6] },
     ),
@@ -69,22 +71,23 @@ const verdicts = (figures: ComparisonFigures): string[] => [
   formatRate(figures.winRate),
 ];
 
-function caveats({ first, second, evaluator }: ComparisonReport, { all, judging }: ComparisonResult): string[] {
+function caveats({ first, evaluator }: ComparisonReport, { all, judging }: ComparisonResult): string[] {
   const decided = all.wins + all.losses;
   return [
-    `W is a win of L${first}. n = ${all.pairs} pairs (same task, same run number); ${decided} decided, ties are left out of W/(W+L).`,
-    `L${evaluator} judged, each pair in both orders: a win needs both. ${judging.flipped} pairs went with the order and are ties.`,
-    `The work shown first won ${formatRate(judging.firstSlotRate)} of ${judging.decidedPresentations} decided presentations (50% is no lean).`,
-    'Intervals are Wilson 95%. Runs of one task are not independent, so the true uncertainty is larger.',
-    `L${evaluator} may share the blind spots of L${first} and L${second}; its preference is not truth.`,
+    `n = ${all.pairs} pairs of the same task and run number; ${decided} are decided, ties are left out of W/(W+L).`,
+    `W: L${first} is better. L${evaluator} judged each pair in both orders, and a win needs both: in ${judging.flipped} pairs`,
+    `the winner changed with the order, which makes a tie. Shown first won ${formatRate(judging.firstSlotRate)} of`,
+    `${judging.decidedPresentations} decided presentations (50% is no lean).`,
+    'Intervals are Wilson 95%; runs of one task are not independent, so the true uncertainty is larger.',
+    `L${evaluator} and its descendants share blind spots: its preference is not truth.`,
     ...(judging.haltedPairs > 0
       ? [`${judging.haltedPairs} pairs have a halted run: judged by what it left, counted as not completed.`]
       : []),
     ...(judging.invalidPresentations > 0 ? [`${judging.invalidPresentations} invalid verdicts count as ties.`] : []),
     ...(judging.unlikePairs > 0
-      ? [`WARNING: in ${judging.unlikePairs} pairs the runs had other prompts, inputs or sandbox than their partner.`]
+      ? [`WARNING: in ${judging.unlikePairs} pairs the two runs had different prompts, inputs or sandbox modes.`]
       : []),
-    'Tokens are generated ones per run, all threads; delegated counts runs that called a worker at least once.',
+    'Tokens: generated per run, all threads. Delegated: runs that called a worker at least once.',
   ];
 }
 
@@ -96,19 +99,20 @@ export function renderRollouts(report: RolloutReport): string {
     '',
     table(
       ['task', 'runs', 'completed [95%]', 'delegated [95%]', 'tokens'],
-      labelled<SideFigures>(report).map(({ label, figures }) => [
-        label,
-        String(figures.runs),
-        formatRate(figures.completionRate),
-        formatRate(figures.delegationRate),
-        tokens(figures),
-      ]),
+      labelled<SideFigures>(report).map(({ label, figures }) => [label, ...(figures ? doings(figures) : [])]),
       { right: [1, 4] },
     ),
     '',
     '  Tokens are generated ones per run, all threads. Intervals are Wilson 95%.',
   ].join('\n');
 }
+
+const doings = (side: SideFigures): string[] => [
+  String(side.runs),
+  formatRate(side.completionRate),
+  formatRate(side.delegationRate),
+  tokens(side),
+];
 
 /** Which sets and comparisons there are. */
 export function renderEvaluations({ sets, comparisons }: EvaluationList): string {

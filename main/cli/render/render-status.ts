@@ -1,4 +1,5 @@
 import type { ExperimentStatus, TaskProgress } from '../../common/protocol/engine.ts';
+import type { FindingCounts } from '../../common/protocol/integrity.ts';
 import { formatBytes, formatCount, formatSeconds, table } from './format.ts';
 
 const list = (title: string, lines: readonly string[]): string[] =>
@@ -21,6 +22,11 @@ export function renderStatus(status: ExperimentStatus): string {
       `${formatCount(tokens.generated)} generated, ${formatCount(tokens.ledgerMisses)} ledger misses`,
     `time     ${formatSeconds(status.seconds)}${status.etaSeconds === null ? '' : `, about ${formatSeconds(status.etaSeconds)} left`}`,
     `disk     ${formatBytes(status.bytesOnDisk)}`,
+    ...findingsLine(status.findings),
+    ...list(
+      'Open gates',
+      status.gates.map((gate) => `cycle ${gate.cycle} ${gate.kind}: ${gate.message}`),
+    ),
     ...list('Notices', status.notices),
     ...list('Failures, newest first', status.failures),
   ].join('\n');
@@ -33,15 +39,29 @@ function renderTask(task: TaskProgress): string[] {
     String(row.run),
     row.score.toFixed(3),
     row.standardError === null ? '-' : row.standardError.toFixed(3),
-    row.decision ?? '-',
+    row.decision ?? (row.standing === 'free' ? '-' : 'quarantined'),
+    countsText(row.findings),
   ]);
+  const anyFinding = task.ratings.some((row) => countsText(row.findings) !== '');
   return [
     `${task.taskId} (${task.split})${task.excluded === null ? '' : `, excluded: ${task.excluded}`}`,
     ...(versions.length === 0 ? [] : [table(['  workflow', 'author', 'status', 'verdict'], versions)]),
     `  champion ${championText(task)}; collected ${task.collected} of ${task.collectPlanned}; ` +
       `matches ${task.matches} of ${task.matchesPlanned}${task.flagged ? '; flagged: the fits disagree' : ''}`,
-    ...(ratings.length === 0 ? [] : [table(['  rank', 'run', 'score', 'error', 'selection'], ratings)]),
+    ...(ratings.length === 0
+      ? []
+      : [table(['  rank', 'run', 'score', 'error', 'selection', anyFinding ? 'findings' : ''], ratings)]),
   ];
+}
+
+const countsText = (counts: FindingCounts): string =>
+  (['open', 'upheld', 'cleared'] as const)
+    .flatMap((state) => (counts[state] === 0 ? [] : [`${counts[state]} ${state}`]))
+    .join(', ');
+
+function findingsLine(counts: FindingCounts): string[] {
+  const text = countsText(counts);
+  return text === '' ? [] : [`findings ${text}`];
 }
 
 function championText({ champion, provenWin }: TaskProgress): string {

@@ -120,6 +120,11 @@ describe('events', () => {
   });
 });
 
+const withFindings = (standing: 'free' | 'waiting', open: number, cleared: number) => ({
+  findings: { open, cleared, upheld: 0 },
+  standing,
+});
+
 it('renderStatus says everything about an experiment', () => {
   const page = renderStatus({
     name: 'first',
@@ -130,6 +135,20 @@ it('renderStatus says everything about an experiment', () => {
     model: 'tiny',
     sandbox: 'bubblewrap',
     notices: ['Only one device.'],
+    gates: [
+      {
+        gateId: 'ga_1',
+        cycle: 1,
+        kind: 'on-findings',
+        message: 'Look.',
+        details: {},
+        state: 'open',
+        note: '',
+        openedAt: 0,
+        decidedAt: null,
+      },
+    ],
+    findings: { open: 2, cleared: 1, upheld: 0 },
     stages: [{ stage: 'search', state: 'done', done: 4, planned: 4, message: '' }],
     tasks: [
       {
@@ -142,7 +161,10 @@ it('renderStatus says everything about an experiment', () => {
         collectPlanned: 4,
         matches: 6,
         matchesPlanned: 6,
-        ratings: [{ run: 2, rank: 1, score: 0.5, standardError: null, decision: 'train' }],
+        ratings: [
+          { run: 2, rank: 1, score: 0.5, standardError: null, decision: 'train', ...withFindings('free', 0, 1) },
+          { run: 1, rank: 2, score: 0.25, standardError: 0.5, decision: null, ...withFindings('waiting', 2, 0) },
+        ],
         flagged: true,
         excluded: null,
       },
@@ -165,12 +187,17 @@ it('renderStatus says everything about an experiment', () => {
       '  workflow  author  status  verdict',
       '  v0        seed    run     tie',
       '  champion v0 without a proven win; collected 4 of 4; matches 6 of 6; flagged: the fits disagree',
-      '  rank  run  score  error  selection',
-      '  1     2    0.500  -      train',
+      '  rank  run  score  error  selection    findings',
+      '  1     2    0.500  -      train        1 cleared',
+      '  2     1    0.250  0.500  quarantined  2 open',
       '',
       'tokens   1,000 prompt evaluated, 20 reused, 3 generated, 0 ledger misses',
       'time     1 min 1 s',
       'disk     2.0 KiB',
+      'findings 2 open, 1 cleared',
+      '',
+      'Open gates',
+      '  cycle 1 on-findings: Look.',
       '',
       'Notices',
       '  Only one device.',

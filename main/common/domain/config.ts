@@ -93,6 +93,21 @@ export const RenderConfig = z.object({
   ngram: z.number().int().min(1).default(8).describe('words of a run when counting what is left of the workflow text'),
 });
 
+export const IntegrityConfig = z.object({
+  quarantine: z
+    .boolean()
+    .default(true)
+    .describe('a run with a finding that is not cleared is left out of the selection; checks run and are shown anyway'),
+});
+
+export const GatesConfig = z
+  .object({
+    beforeTrain: z.boolean().default(true),
+    beforeRegister: z.boolean().default(true).describe('before a trained generation may play a part'),
+    onFindings: z.boolean().default(true).describe('before a cut that undecided findings would change'),
+  })
+  .describe('where a run stops until a person approves');
+
 export const ExperimentConfig = z
   .strictObject({
     model: ModelConfig,
@@ -110,6 +125,8 @@ export const ExperimentConfig = z
     collect: CollectConfig.prefault({}),
     rank: RankConfig.prefault({}),
     select: SelectConfig.prefault({}),
+    integrity: IntegrityConfig.prefault({}),
+    gates: GatesConfig.prefault({}),
     render: RenderConfig.prefault({}),
     parallel: z.number().int().min(1).max(64).default(4),
   })

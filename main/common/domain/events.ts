@@ -1,7 +1,8 @@
 import { z } from 'zod';
 import { FinishReason, Sampling, Usage } from './chat.ts';
-import { ComparisonCompleted, ComparisonOpened, RolloutSetCompleted, RolloutSetCreated } from './rollout-events.ts';
+import { EpisodeChecked, FindingDecided, FindingRecorded, GateDecided, GateOpened } from './integrity-events.ts';
 import { WindowsRendered } from './render-events.ts';
+import { ComparisonCompleted, ComparisonOpened, RolloutSetCompleted, RolloutSetCreated } from './rollout-events.ts';
 import { Domain } from './task.ts';
 
 /**
@@ -26,7 +27,7 @@ export const StageName = z.enum([
 ]);
 export type StageName = z.infer<typeof StageName>;
 export const Split = z.enum(['train', 'test']);
-export const RunState = z.enum(['running', 'done', 'stopped', 'failed', 'interrupted']);
+export const RunState = z.enum(['running', 'done', 'stopped', 'gated', 'failed', 'interrupted']);
 export type RunState = z.infer<typeof RunState>;
 export const AttemptOutcome = z.enum(['completed', 'halted', 'infrastructure', 'interrupted', 'cancelled']);
 export type AttemptOutcome = z.infer<typeof AttemptOutcome>;
@@ -313,6 +314,8 @@ export const SelectionMade = event('selection.made', {
   flagged: z.boolean(),
   flagJson: z.string(),
   entries: z.array(z.object({ episodeId: id, rank: count, decision: z.enum(['train', 'validate', 'drop']) })),
+  /** ranked runs whose findings kept them out of the cut, with the rank they had */
+  leftOut: z.array(z.object({ episodeId: id, rank: count, standing: z.enum(['waiting', 'upheld']) })).optional(),
 });
 export const TaskExcluded = event('task.excluded', {
   experimentId: id,
@@ -356,6 +359,11 @@ export const DomainEvent = z.discriminatedUnion('type', [
   RolloutSetCompleted,
   ComparisonOpened,
   ComparisonCompleted,
+  EpisodeChecked,
+  FindingRecorded,
+  FindingDecided,
+  GateOpened,
+  GateDecided,
 ]);
 export type DomainEvent = z.infer<typeof DomainEvent>;
 export type EventType = DomainEvent['type'];

@@ -3,6 +3,7 @@ import { DomainEvent, RunState, Split, StageName } from '../domain/events.ts';
 import { MemoryPlan } from '../domain/memory-plan.ts';
 import { Deliverable, Domain } from '../domain/task.ts';
 import { evaluationMethods } from './evaluation.ts';
+import { FindingCounts, GateSummary, integrityMethods } from './integrity.ts';
 
 /**
  * What clients (CLI, browser, desktop) may ask of the engine. Parameters are parsed by the engine, results by the
@@ -74,6 +75,8 @@ export const TaskProgress = z.object({
       score: z.number(),
       standardError: z.number().nullable(),
       decision: z.enum(['train', 'validate', 'drop']).nullable(),
+      findings: FindingCounts,
+      standing: z.enum(['free', 'waiting', 'upheld']).describe('not free: left out of the selection'),
     }),
   ),
   flagged: z.boolean(),
@@ -90,6 +93,8 @@ export const ExperimentStatus = z.object({
   model: z.string(),
   sandbox: z.string(),
   notices: z.array(z.string()),
+  gates: z.array(GateSummary).describe('open ones, of every cycle'),
+  findings: FindingCounts.describe('of the whole experiment'),
   stages: z.array(StageProgress),
   tasks: z.array(TaskProgress),
   tokens: z.object({
@@ -180,6 +185,7 @@ export const engineMethods = {
     z.object({ attempts: z.number().int(), bytes: z.number(), kept: z.number().int() }),
   ),
   ...evaluationMethods,
+  ...integrityMethods,
   /**
    * starts a run in the background, by default of cycle 1; every stage of a cycle runs before the next cycle begins. A
    * second run of the same experiment is a `conflict`

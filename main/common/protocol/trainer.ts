@@ -175,7 +175,12 @@ export const TrainerStep = z.object({
 export type TrainerStep = z.infer<typeof TrainerStep>;
 
 export const FromTrainer = z.discriminatedUnion('kind', [
-  z.object({ kind: z.literal('hello'), protocol: z.literal(trainerProtocol), pid: positive, capabilities: Capabilities }),
+  z.object({
+    kind: z.literal('hello'),
+    protocol: z.literal(trainerProtocol),
+    pid: positive,
+    capabilities: Capabilities,
+  }),
   z.object({ kind: z.literal('plan'), plan: TrainingPlan }),
   /** 0 when training begins, else the checkpoint it goes on from */
   z.object({ kind: z.literal('started'), fromStep: count, adaptedModules: count, orderSha256: hash }),

@@ -1,8 +1,9 @@
 import { isCancelled, MassError, toErrorData } from '../../common/base/errors.ts';
 import type { Logger } from '../../common/base/logger.ts';
 import type { ExperimentConfig } from '../../common/domain/config.ts';
-import type { DomainEvent, RunState, StageName } from '../../common/domain/events.ts';
+import type { RunState, StageName } from '../../common/domain/events.ts';
 import { newId } from '../../node/ids.ts';
+import { createGate, type GateParts } from './gates.ts';
 import { createSlots } from './slots.ts';
 import type { Stage, StageContext } from './stage.ts';
 
@@ -26,9 +27,8 @@ export interface RunEnd {
   readonly error: unknown;
 }
 
-/** What the runner needs of the world: a log to append to, and stages made for one run. */
-export interface RunnerParts {
-  readonly append: (...events: DomainEvent[]) => void;
+/** What the runner needs of the world: a log to append to, the gates in it, and stages made for one run. */
+export interface RunnerParts extends GateParts {
   readonly prepare: (
     order: RunOrder,
     signal: AbortSignal,
@@ -80,7 +80,7 @@ function startRun(parts: RunnerParts, order: RunOrder, onEnd: () => void): Activ
     tasks: order.tasks && [...order.tasks],
     enginePid: process.pid,
   });
-  const context: StageContext = {
+  const context: RunContext = {
     experimentId: order.experimentId,
     cycle: cycles[0] ?? order.cycle,
     config: order.config,
@@ -107,9 +107,12 @@ function startRun(parts: RunnerParts, order: RunOrder, onEnd: () => void): Activ
 
 const cyclesOf = (order: RunOrder): readonly number[] => order.cycles ?? [order.cycle];
 
+/** A gate belongs to one cycle. */
+type RunContext = Omit<StageContext, 'gate'>;
+
 interface RunInput {
   readonly order: RunOrder;
-  readonly context: StageContext;
+  readonly context: RunContext;
   readonly runId: string;
 }
 
@@ -136,6 +139,7 @@ async function runStages(parts: RunnerParts, { order, context, runId }: RunInput
       if (isCancelled(error))
         return { state: 'stopped', message: 'Stopped at once; the units in flight will be done again.', error: null };
       const data = toErrorData(error);
+      if (data.code === 'gate') return { state: 'gated', message: data.message, error: data };
       parts.logger.log('error', 'A run failed.', {
         runId,
         error: data,
@@ -154,12 +158,14 @@ async function runCycle(parts: RunnerParts, { order, context, runId }: RunInput)
     message: `Stopped during ${name}${where}; the next run continues there.`,
     error: null,
   });
+  const { experimentId, name: experiment, cycle, config } = order;
+  const gate = createGate(parts, { experimentId, name: experiment, cycle, config, runId });
   const prepared = await parts.prepare(order, context.signal);
   try {
     for (const name of order.stages) {
       const stage = prepared.stages.find((candidate) => candidate.name === name);
       if (!stage) throw new MassError('usage', `The stage "${name}" cannot be run yet.`);
-      if (!(await runStage(parts, stage, { order, context, runId }))) return stopped(name);
+      if (!(await runStage(parts, stage, { order, context: { ...context, gate }, runId }))) return stopped(name);
     }
     return null;
   } finally {
@@ -168,7 +174,11 @@ async function runCycle(parts: RunnerParts, { order, context, runId }: RunInput)
 }
 
 /** True when everything of the stage is done. */
-async function runStage(parts: RunnerParts, stage: Stage, { order, context, runId }: RunInput): Promise<boolean> {
+async function runStage(
+  parts: RunnerParts,
+  stage: Stage,
+  { order, context, runId }: RunInput & { readonly context: StageContext },
+): Promise<boolean> {
   const key = { experimentId: order.experimentId, cycle: order.cycle, stage: stage.name, runId };
   parts.append({ type: 'stage.started', ...key });
   try {
@@ -176,8 +186,9 @@ async function runStage(parts: RunnerParts, stage: Stage, { order, context, runI
     parts.append({ type: 'stage.ended', ...key, state: complete ? 'done' : 'stopped', message });
     return complete;
   } catch (error) {
-    const state = isCancelled(error) ? 'stopped' : 'failed';
-    parts.append({ type: 'stage.ended', ...key, state, message: toErrorData(error).message });
+    const { code, message } = toErrorData(error);
+    const state = isCancelled(error) ? 'stopped' : code === 'gate' ? 'gated' : 'failed';
+    parts.append({ type: 'stage.ended', ...key, state, message });
     throw error;
   }
 }

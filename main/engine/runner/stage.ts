@@ -1,5 +1,6 @@
 import type { ExperimentConfig } from '../../common/domain/config.ts';
 import type { StageName } from '../../common/domain/events.ts';
+import type { AskGate } from './gates.ts';
 
 /** What a stage is told. Everything else it needs was given to it when it was created. */
 export interface StageContext {
@@ -14,6 +15,8 @@ export interface StageContext {
   readonly draining: () => boolean;
   /** Runs `work` when one of the experiment's `parallel` slots is free; rejects with `cancelled` when aborted while waiting. */
   readonly slot: <T>(work: () => Promise<T>) => Promise<T>;
+  /** Stops for a person where the configuration wants it; ask before what cannot be taken back. */
+  readonly gate: AskGate;
   /** Says what is being done, for people; how far a stage is follows from its rows. */
   readonly doing: (what: string) => void;
 }

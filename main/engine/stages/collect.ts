@@ -4,6 +4,7 @@ import type { Task } from '../../common/domain/task.ts';
 import { composeTeacherPrompt } from '../../common/domain/workflow-block.ts';
 import { loadPrompt } from '../../node/prompts.ts';
 import type { Stage, StageContext } from '../runner/stage.ts';
+import { checkAttempt } from './check-runs.ts';
 import { eachTask, settleAll } from './each-task.ts';
 import { runEpisode } from './run-episode.ts';
 import type { CycleServices } from './services.ts';
@@ -59,7 +60,7 @@ async function collectTask(services: CycleServices, context: StageContext, task:
           return;
         }
         context.doing(`collect ${taskId}: run ${run + 1} of ${runs.length}`);
-        await runEpisode(services, context, {
+        const attempt = await runEpisode(services, context, {
           stage: 'collect',
           task,
           workflowVersion: champion.version,
@@ -67,6 +68,7 @@ async function collectTask(services: CycleServices, context: StageContext, task:
           seed: collectSeed({ seedBase, taskNumber: task.manifest.number, run }),
           prompt,
         });
+        await checkAttempt(services, task, attempt);
       }),
     ),
   );

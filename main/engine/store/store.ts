@@ -9,6 +9,7 @@ import { migrate } from './migrate.ts';
 import type { EventContext, Projections } from './projection.ts';
 import { episodeRepository } from './repositories/episodes.ts';
 import { experimentRepository } from './repositories/experiments.ts';
+import { integrityRepository } from './repositories/integrity.ts';
 import { judgmentRepository } from './repositories/judgments.ts';
 import { modelRepository } from './repositories/models.ts';
 import { rolloutRepository } from './repositories/rollouts.ts';
@@ -115,6 +116,7 @@ function createRepositories(db: Database.Database) {
     episodes: episodeRepository(db),
     threads: threadRepository(db),
     judgments: judgmentRepository(db),
+    integrity: integrityRepository(db),
     tournaments: tournamentRepository(db),
     windowSets: windowSetRepository(db),
     rollouts: rolloutRepository(db),

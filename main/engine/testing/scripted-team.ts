@@ -1,5 +1,5 @@
 import type { AssistantMessage, Message } from '../../common/domain/chat.ts';
-import type { ScriptedEndpointOptions } from '../endpoints/scripted-endpoint.ts';
+import type { CompletionRequest } from '../endpoints/endpoint.ts';
 
 /**
  * A model whose words are a pure function of what it is asked, for tests of the cycle's logic. A workflow carries a
@@ -11,7 +11,7 @@ const levels = (text: string): number[] => [...text.matchAll(/LEVEL-(\d+)/g)].ma
 const textOf = (messages: readonly Message[]): string => messages.map((message) => message.content).join('\n');
 const say = (content: string): AssistantMessage => ({ role: 'assistant', content });
 
-export const scriptedTeam: ScriptedEndpointOptions['answer'] = (owner, request) => {
+export const scriptedTeam = (owner: string, request: CompletionRequest): AssistantMessage => {
   if (owner.startsWith('attempt:')) return orchestrate(request.messages, request.sampling.seed);
   if (owner.startsWith('presentation:')) return decide(textOf(request.messages));
   return design(textOf(request.messages));

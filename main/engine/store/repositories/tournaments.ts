@@ -24,6 +24,8 @@ export interface SelectionRow {
   readonly provenWin: 0 | 1;
   readonly flagged: 0 | 1;
   readonly flagJson: string;
+  /** ranked runs that findings kept out: { episodeId, rank, standing } */
+  readonly leftOutJson: string;
 }
 export interface SelectionEntryRow {
   readonly taskId: string;
@@ -60,6 +62,7 @@ export function tournamentRepository(db: Database.Database) {
     'provenWin',
     'flagged',
     'flagJson',
+    'leftOutJson',
     'selectedAt',
   ]);
   const insertEntry = inserter(db, 'selection_entries', [
@@ -86,6 +89,7 @@ export function tournamentRepository(db: Database.Database) {
         provenWin: bit(event.provenWin),
         flagged: bit(event.flagged),
         flagJson,
+        leftOutJson: JSON.stringify(event.leftOut ?? []),
         selectedAt: at,
       });
       for (const entry of event.entries) insertEntry.run({ experimentId, cycle, taskId, ...entry });
