@@ -69,6 +69,23 @@ const describe: Describe = {
   'gate.opened': (e) => `Stopped for a person (${e.kind}): ${e.message}`,
   'gate.decided': (e) => `Gate ${e.gateId} ${e.decision}${e.note === '' ? '.' : `: ${e.note}`}`,
   'task.excluded': (e) => `${e.taskId}: excluded at ${e.stage}: ${e.reason}`,
+  'training.started': (e) =>
+    e.fromStep === 0
+      ? `Training begins: ${e.steps} steps.`
+      : `Training goes on after step ${e.fromStep} of ${e.steps}, from its checkpoint.`,
+  'training.stepped': (e) =>
+    `step ${e.step}: loss ${e.loss.toFixed(4)}, gradient norm ${e.gradNorm.toFixed(2)}, ` +
+    `${formatCount(e.tokens)} tokens in ${e.seconds.toFixed(1)} s.`,
+  'training.validated': (e) =>
+    `validation at step ${e.step}: ${e.loss === null ? 'no loss' : `loss ${e.loss.toFixed(4)}`} over ${formatCount(e.labelledTokens)} tokens.`,
+  'training.checkpointed': (e) => `checkpoint at step ${e.step}: ${formatBytes(e.bytes)}.`,
+  'training.ended': (e) => `Training ${e.state} at step ${e.step}. ${e.message}`.trimEnd(),
+  'checkpoint.chosen': (e) =>
+    `Checkpoint of step ${e.step} chosen ` +
+    `${e.by === 'person' ? 'by a person' : 'for the lowest validation loss'}${e.loss === null ? '' : ` (${e.loss.toFixed(4)})`}.`,
+  'adapter.exported': (e) => `Adapter of rank ${e.rank} written: ${formatBytes(e.bytes)}.`,
+  'parity.measured': (e) =>
+    `Served adapter ${e.passed ? 'equals' : 'DIFFERS from'} the trained one: parity ${e.passed ? 'passed' : 'failed'}.`,
   'windows.rendered': (e) =>
     `Windows rendered: ${formatCount(e.windows)}, ${formatCount(e.labelledTokens)} of ${formatCount(e.tokens)} tokens trained.`,
   pruned: (e) => `Pruned ${e.attemptIds.length} attempts, ${formatBytes(e.bytes)}.`,

@@ -93,6 +93,30 @@ export const RenderConfig = z.object({
   ngram: z.number().int().min(1).default(8).describe('words of a run when counting what is left of the workflow text'),
 });
 
+export const TrainConfig = z.object({
+  base: z
+    .string()
+    .nullable()
+    .default(null)
+    .describe('folder with the safetensors of the served model; null: from its GGUF, where that is exact'),
+  rank: z.number().int().positive().default(64),
+  alpha: z.number().positive().default(128),
+  dropout: z.number().min(0).max(0.9).default(0.05),
+  steps: z.number().int().positive().nullable().default(null).describe('null: as many as `epochs` takes'),
+  epochs: z.number().positive().default(2).describe('ceil(epochs x training windows / windowsPerStep) steps'),
+  windowsPerStep: z.number().int().positive().default(3),
+  learningRate: z.number().positive().default(3e-5),
+  warmupSteps: z.number().int().min(0).default(5),
+  checkpointEvery: z.number().int().positive().default(50),
+  validateEvery: z.number().int().positive().default(150),
+  patience: z.number().int().min(0).default(3).describe('stop when validation loss rose this often in a row; 0: never'),
+  lossChunk: z.number().int().positive().default(512).describe('labelled positions per chunk of the cross-entropy'),
+  seed: z.number().int().default(42),
+  device: z.enum(['auto', 'cpu', 'cuda', 'mps']).default('auto'),
+  threads: z.number().int().min(0).default(0).describe('0: as many as the machine has cores'),
+  allowSlowKernels: z.boolean().default(false).describe('train a hybrid model on CUDA without flash-linear-attention'),
+});
+
 export const IntegrityConfig = z.object({
   quarantine: z
     .boolean()
@@ -128,6 +152,7 @@ export const ExperimentConfig = z
     integrity: IntegrityConfig.prefault({}),
     gates: GatesConfig.prefault({}),
     render: RenderConfig.prefault({}),
+    train: TrainConfig.prefault({}),
     parallel: z.number().int().min(1).max(64).default(4),
   })
   .superRefine((config, context) => {

@@ -4,6 +4,16 @@ import { EpisodeChecked, FindingDecided, FindingRecorded, GateDecided, GateOpene
 import { WindowsRendered } from './render-events.ts';
 import { ComparisonCompleted, ComparisonOpened, RolloutSetCompleted, RolloutSetCreated } from './rollout-events.ts';
 import { Domain } from './task.ts';
+import {
+  AdapterExported,
+  CheckpointChosen,
+  ParityMeasured,
+  TrainingCheckpointed,
+  TrainingEnded,
+  TrainingStarted,
+  TrainingStepped,
+  TrainingValidated,
+} from './training-events.ts';
 
 /**
  * The event log. Everything that happens is one of these, appended in the transaction that changes the rows it
@@ -355,6 +365,14 @@ export const DomainEvent = z.discriminatedUnion('type', [
   TaskExcluded,
   Pruned,
   WindowsRendered,
+  TrainingStarted,
+  TrainingStepped,
+  TrainingValidated,
+  TrainingCheckpointed,
+  TrainingEnded,
+  CheckpointChosen,
+  AdapterExported,
+  ParityMeasured,
   RolloutSetCreated,
   RolloutSetCompleted,
   ComparisonOpened,

@@ -19,5 +19,12 @@ export function inserter(db: Database.Database, table: string, columns: readonly
   );
 }
 
+/** The same, putting the row in the place of one with its key. */
+export function replacer(db: Database.Database, table: string, columns: readonly string[]) {
+  return db.prepare(
+    `INSERT OR REPLACE INTO ${table} (${columns.join(', ')}) VALUES (${columns.map((name) => `@${name}`).join(', ')})`,
+  );
+}
+
 /** SQLite has no booleans. */
 export const bit = (value: boolean): 0 | 1 => (value ? 1 : 0);

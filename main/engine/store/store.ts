@@ -16,6 +16,7 @@ import { rolloutRepository } from './repositories/rollouts.ts';
 import { taskRepository } from './repositories/tasks.ts';
 import { threadRepository } from './repositories/threads.ts';
 import { tournamentRepository } from './repositories/tournaments.ts';
+import { trainingRepository } from './repositories/trainings.ts';
 import { windowSetRepository } from './repositories/window-sets.ts';
 import { workflowRepository } from './repositories/workflows.ts';
 
@@ -120,6 +121,7 @@ function createRepositories(db: Database.Database) {
     tournaments: tournamentRepository(db),
     windowSets: windowSetRepository(db),
     rollouts: rolloutRepository(db),
+    trainings: trainingRepository(db),
   };
 }
 
