@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -47,6 +48,9 @@ describe('connectEngine', () => {
     const infos = await Promise.all(engines.map((engine) => engine.call('engine.info', {})));
     expect(new Set(infos.map((info) => info.pid)).size).toBe(1);
     expect(engines.filter((engine) => engine.started)).toHaveLength(1);
+    // A starter left behind would own the folder as soon as the engine ends.
+    const processes = execFileSync('ps', ['-axo', 'args'], { encoding: 'utf8' }).split('\n');
+    expect(processes.filter((line) => line.includes(entry) && line.includes(dataFolder))).toHaveLength(1);
     for (const engine of engines) engine.close();
   });
 

@@ -25,6 +25,7 @@ export interface AttachedEngine extends EngineConnection {
 
 const startWaitMs = 60_000;
 const pollMs = 50;
+const starterEndMs = 5000;
 /** How long to believe that the lock's owner is only starting or ending. */
 const conflictWaitMs = 15_000;
 const conflictPauseMs = 500;
@@ -69,12 +70,28 @@ async function attachTo(dataFolder: string, child: ChildProcess, waitMs: number)
   const deadline = performance.now() + waitMs;
   while (performance.now() < deadline) {
     const file = readEngineFile(dataFolder);
-    if (file !== null) return { ...(await openConnection(file)), started: file.pid === child.pid };
+    if (file !== null) {
+      if (file.pid !== child.pid) await endStarter(child);
+      return { ...(await openConnection(file)), started: file.pid === child.pid };
+    }
     if (child.exitCode !== null || child.signalCode !== null) throw readStartError(dataFolder, child);
     await sleep(pollMs);
   }
   child.kill('SIGTERM');
   throw new MassError('infrastructure', `The engine did not answer in ${waitMs / 1000} s; see ${logPath(dataFolder)}.`);
+}
+
+/**
+ * Another client's engine was first. Our own process may still be on its way to the lock: left alone, it would become
+ * the engine of a folder whose engine has just been stopped.
+ */
+async function endStarter(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  child.kill('SIGTERM');
+  const impatient = setTimeout(() => child.kill('SIGKILL'), starterEndMs);
+  await exited;
+  clearTimeout(impatient);
 }
 
 async function spawnEngine(dataFolder: string, entry: string): Promise<ChildProcess> {
