@@ -71,7 +71,10 @@ export const GenerationRegistered = event('generation.registered', {
   modelId: id,
   modelSha256: hash,
   parentGenerationId: id.nullable(),
+  /** of the GGUF in the data folder's adapters/: every adapter of the lineage as one; null: the model alone */
   adapterSha256: hash.nullable(),
+  /** Markdown: what it was made of; absent for L0 */
+  cardHash: hash.optional(),
 });
 export const TaskRegistered = event('task.registered', {
   experimentId: id,

@@ -18,6 +18,8 @@ export interface GenerationRow {
   readonly modelSha256: string;
   readonly parentGenerationId: string | null;
   readonly adapterSha256: string | null;
+  /** model card; null for L0 */
+  readonly cardHash: string | null;
 }
 export interface RunRow {
   readonly runId: string;
@@ -54,6 +56,7 @@ const generationColumns = [
   'modelSha256',
   'parentGenerationId',
   'adapterSha256',
+  'cardHash',
   'registeredAt',
 ];
 
@@ -83,7 +86,8 @@ export function experimentRepository(db: Database.Database) {
 
   const projections = {
     'experiment.created': (event, { at }) => void insertExperiment.run({ ...event, createdAt: at }),
-    'generation.registered': (event, { at }) => void insertGeneration.run({ ...event, registeredAt: at }),
+    'generation.registered': (event, { at }) =>
+      void insertGeneration.run({ ...event, cardHash: event.cardHash ?? null, registeredAt: at }),
     'run.started': (event, { at }) =>
       void insertRun.run({
         ...event,
