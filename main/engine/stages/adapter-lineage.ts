@@ -3,6 +3,7 @@ import { MassError } from '../../common/base/errors.ts';
 import type { ExperimentConfig } from '../../common/domain/config.ts';
 import type { TrainerModel } from '../../common/protocol/trainer.ts';
 import type { GenerationRow } from '../store/repositories/experiments.ts';
+import type { CheckpointRow } from '../store/repositories/trainings.ts';
 import type { Store } from '../store/store.ts';
 
 /**
@@ -18,16 +19,20 @@ export function trainerModelOf(
   const { base } = config.train;
   return {
     base: base === null ? { kind: 'gguf', path: model.path } : { kind: 'folder', path: base },
-    merged: Array.from({ length: generation.number }, (_, i) => chosenFolder(store, generation, i + 1)),
+    merged: lineageCheckpoints(store, generation).map(({ folder }) => join(store.folder, folder)),
   };
 }
 
+/** The checkpoints that L1 to L(number) are made of, oldest first; none for L0. Errors: `internal`. */
+export const lineageCheckpoints = (store: Store, generation: GenerationRow): CheckpointRow[] =>
+  Array.from({ length: generation.number }, (_, i) => chosenCheckpoint(store, generation, i + 1));
+
 /** L(k) is the chosen checkpoint of cycle k's training. */
-function chosenFolder(store: Store, { experimentId }: GenerationRow, cycle: number): string {
+function chosenCheckpoint(store: Store, { experimentId }: GenerationRow, cycle: number): CheckpointRow {
   const training = store.trainings.ofCycle({ experimentId, cycle });
   const choice = training && store.trainings.choice(training.trainingId);
   const checkpoint =
     training && store.trainings.checkpoints(training.trainingId).find(({ step }) => step === choice?.step);
   if (!checkpoint) throw new MassError('internal', `L${cycle} has no chosen checkpoint behind it.`);
-  return join(store.folder, checkpoint.folder);
+  return checkpoint;
 }
