@@ -16,6 +16,7 @@ import type { GenerationRow } from './store/repositories/experiments.ts';
 import type { Store } from './store/store.ts';
 import { ensureTaskData, placeTaskData, type RunDataScript } from './tasks/task-data.ts';
 import { readTask } from './tasks/task-library.ts';
+import type { TrainerEngine } from './trainer/trainer-engine.ts';
 
 export interface CycleServicesParts {
   readonly store: Store;
@@ -24,6 +25,7 @@ export interface CycleServicesParts {
   readonly generation: GenerationRow;
   readonly lease: DeviceLease<GenerationTarget>;
   readonly openVocabulary: (target: GenerationTarget) => Promise<Vocabulary>;
+  readonly openTrainer: () => Promise<TrainerEngine>;
   readonly sandbox: Sandbox;
   readonly environment: EpisodeRequest['environment'];
   readonly logger: Logger;
@@ -45,6 +47,7 @@ export function createCycleServices(parts: CycleServicesParts): CycleServices {
       lease.endpointsOf(serveTarget(experiment, requireGeneration(store, experiment, generationId))),
     openVocabulary: () => parts.openVocabulary(serveTarget(experiment, generation)),
     lease,
+    trainer: once(parts.openTrainer),
     runtime: createTeamRuntime({ createFiles: createFileTools }),
     sandbox,
     environment: parts.environment,
@@ -58,6 +61,18 @@ export function createCycleServices(parts: CycleServicesParts): CycleServices {
     },
     logger: parts.logger,
     retryDelay: parts.retryDelay ?? ((retry) => 1000 * 4 ** retry),
+  };
+}
+
+/** The same value for every caller; after a failure the next caller tries again. */
+function once<T>(open: () => Promise<T>): () => Promise<T> {
+  let opened: Promise<T> | null = null;
+  return () => {
+    opened ??= open().catch((error: unknown) => {
+      opened = null;
+      throw error;
+    });
+    return opened;
   };
 }
 

@@ -37,7 +37,7 @@ export async function prepareRun(
   const generation = generationOfOrder(store, experiment, order);
   const sandbox = await world.openSandbox(experiment);
   if (sandbox.mode === 'host') warnUnprotected(store, experiment);
-  const environment = await world.openEnvironment(signal, (message) => {
+  const onProgress = (message: string): void => {
     logger.log('info', message);
     store.append({
       type: 'notice',
@@ -46,13 +46,15 @@ export async function prepareRun(
       code: 'environment',
       message,
     });
-  });
+  };
+  const environment = await world.openEnvironment(signal, onProgress);
   const services = createCycleServices({
     store,
     experiment,
     generation,
     lease,
     openVocabulary: (target) => world.openVocabulary(target, store),
+    openTrainer: () => world.openTrainer(signal, onProgress),
     sandbox,
     environment,
     logger,

@@ -17,6 +17,9 @@ import { adapterFile, type GenerationTarget } from './serve-target.ts';
 import { recordCompletion } from './stages/record-completion.ts';
 import type { ModelRow } from './store/repositories/models.ts';
 import type { Store } from './store/store.ts';
+import { createPythonTrainer } from './trainer/python-trainer.ts';
+import type { TrainerEngine } from './trainer/trainer-engine.ts';
+import { ensureTrainerEnvironment } from './trainer/trainer-environment.ts';
 
 /** The parts of a run that are processes or files of this machine; tests give scripted ones. */
 export interface RunWorld {
@@ -25,6 +28,8 @@ export interface RunWorld {
   openVocabulary(target: GenerationTarget, store: Store): Promise<Vocabulary>;
   openSandbox(experiment: Experiment): Promise<Sandbox>;
   openEnvironment(signal: AbortSignal, onProgress: (message: string) => void): Promise<EpisodeRequest['environment']>;
+  /** Makes the trainer's environment when it is not there; starts nothing yet. Errors: `prerequisite`, `infrastructure`. */
+  openTrainer(signal: AbortSignal, onProgress: (message: string) => void): Promise<TrainerEngine>;
   readonly retryDelay?: (retry: number) => number;
 }
 
@@ -39,6 +44,11 @@ export function localWorld(dataFolder: string, logger: Logger): RunWorld {
     openVocabulary: async (target, store) => {
       const { modelId, path } = requireUnchanged(target, store);
       return startVocabulary({ path, modelId, logger });
+    },
+    openTrainer: async (signal, onProgress) => {
+      const root = join(dataFolder, 'python');
+      const { python } = await ensureTrainerEnvironment({ root, signal, onProgress });
+      return createPythonTrainer({ python, logger });
     },
     serve: (target, store) => serveLocally({ target, store, dataFolder, logger }),
   };

@@ -52,7 +52,7 @@ export async function memoryReleased(
     if (Date.now() > deadline)
       throw new MassError(
         'infrastructure',
-        `The inference process ${pid} was ended, but its memory is still held; end it by hand, then run again.`,
+        `The process ${pid} was ended, but its memory is still held; end it by hand, then run again.`,
         { details: { pid } },
       );
     await sleep(everyMs);

@@ -73,6 +73,7 @@ beforeAll(async () => {
     generation,
     lease,
     openVocabulary: (target) => world.openVocabulary(target, store),
+    openTrainer: () => Promise.reject(new Error('Rendering needs no trainer.')),
     sandbox: await scriptedWorld().openSandbox(experiment),
     environment: { mounts: {}, env: {}, description: 'bash' },
     logger: silentLogger,

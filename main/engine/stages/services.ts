@@ -7,6 +7,7 @@ import type { DeviceLease } from '../lease/lease.ts';
 import type { Sandbox } from '../sandbox/sandbox.ts';
 import type { GenerationRow } from '../store/repositories/experiments.ts';
 import type { Store } from '../store/store.ts';
+import type { TrainerEngine } from '../trainer/trainer-engine.ts';
 
 /** What the stages of one experiment's cycle work with; made by the engine for a run and disposed after it. */
 export interface CycleServices {
@@ -24,6 +25,8 @@ export interface CycleServices {
   /** Tokenizer and template of this cycle's generation, without the device; whoever opens it disposes it. */
   readonly openVocabulary: () => Promise<Vocabulary>;
   readonly lease: Pick<DeviceLease<never>, 'exclusive' | 'holder'>;
+  /** Made when first asked for: its environment may have to be built. Using it needs the device (`lease.exclusive`). */
+  readonly trainer: () => Promise<TrainerEngine>;
   readonly runtime: AgentRuntime & { readonly promptHashes: Readonly<Record<string, string>> };
   readonly sandbox: Sandbox;
   readonly environment: EpisodeRequest['environment'];

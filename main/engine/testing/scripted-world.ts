@@ -9,10 +9,11 @@ import { recordCompletion } from '../stages/record-completion.ts';
 import type { Store } from '../store/store.ts';
 import type { RunWorld } from '../world.ts';
 import { scriptedTeam } from './scripted-team.ts';
+import { createScriptedTrainer, type ScriptedTrainerOptions } from './scripted-trainer.ts';
 
 /** Real store, real sandbox, real files; only the model is scripted. */
 export function scriptedWorld(
-  options: { latencyMs?: number; answer?: ScriptedEndpointOptions['answer'] } = {},
+  options: { latencyMs?: number; answer?: ScriptedEndpointOptions['answer']; trainer?: ScriptedTrainerOptions } = {},
 ): RunWorld {
   return {
     openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, silentLogger),
@@ -27,6 +28,7 @@ export function scriptedWorld(
         dispose: () => Promise.resolve(),
       }),
     openVocabulary: () => Promise.resolve(createScriptedVocabulary()),
+    openTrainer: () => Promise.resolve(createScriptedTrainer(options.trainer)),
     retryDelay: () => 1,
   };
 }
