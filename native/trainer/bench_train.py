@@ -190,13 +190,13 @@ def our_side(network: Any, arguments: argparse.Namespace) -> Any:
         adapter.lora_a.data.copy_(starting_a(name.removeprefix("model."), adapter.lora_a.shape))
     parameters = [p for p in network.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=RATE, betas=(0.9, 0.95), weight_decay=0.0)
-    room = memory.room_for_keeping(network, torch.device("cpu"))
+    room = memory.measure_room(network, torch.device("cpu"))
 
     def step(windows: list[Any]) -> float:
         losses = []
         for ids, labels in windows:
             example = Example(torch.tensor(ids), torch.tensor(labels))
-            keep = memory.choose_keep(network, len(ids), room)
+            keep = memory.choose_keep(network, len(ids), room, recipe.loss_chunk)
             losses.append(window_loss(network, example, chunk=recipe.loss_chunk, keep=keep, weight=1 / len(windows)))
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimizer.step()

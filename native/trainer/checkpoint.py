@@ -134,8 +134,9 @@ def save(
 
 
 def newest(output: str, order_sha256: str, log: Callable[[str], None]) -> dict[str, Any] | None:
-    """Metadata of the newest complete checkpoint of this order, or None. Unfinished folders are removed; damaged or
-    foreign checkpoints are passed over, and said so."""
+    """Metadata of the newest complete checkpoint of this order, or None. Unfinished folders are removed; damaged
+    checkpoints are passed over, and said so. Raises TrainerError(conflict) when one belongs to another order: its steps
+    would be overwritten one by one."""
     for name in os.listdir(output) if os.path.isdir(output) else []:
         if name.startswith(".step-"):
             shutil.rmtree(os.path.join(output, name), ignore_errors=True)
@@ -145,7 +146,11 @@ def newest(output: str, order_sha256: str, log: Callable[[str], None]) -> dict[s
         if metadata is None:
             log(f"{folder} is passed over: its checkpoint.json cannot be read.")
         elif metadata["orderSha256"] != order_sha256:
-            log(f"{folder} is passed over: it belongs to another order (model, windows or recipe differ).")
+            raise TrainerError(
+                "conflict",
+                f"{folder} belongs to another order (model, windows or recipe differ) and is never overwritten: "
+                "choose another output folder.",
+            )
         elif OPTIMIZER not in os.listdir(folder):
             log(f"{folder} is passed over: it keeps no optimizer state.")
         elif any(_hash(os.path.join(folder, name)) != sha for name, sha in metadata["files"].items()):

@@ -15,6 +15,7 @@ class Control:
         self._running.set()
         self.stop_after_step = False
         self.stop_now = False
+        self.ended = False  # the order is over: controls are for others
 
     def apply(self, kind: str) -> None:
         if kind == "pause":

@@ -49,10 +49,19 @@ def to_error_data(error: BaseException) -> dict[str, Any]:
         if error.__cause__ is not None:
             data["cause"] = str(error.__cause__)
         return data
-    if is_out_of_memory(error):
-        return {"code": "prerequisite", "message": OUT_OF_MEMORY_REMEDY, "cause": str(error)[:2000]}
-    if is_disk_full(error):
-        return {"code": "prerequisite", "message": DISK_FULL_REMEDY, "cause": str(error)[:2000]}
+    if isinstance(error, KeyboardInterrupt):
+        return {"code": "cancelled", "message": "Interrupted; the newest checkpoint stands."}
+    for reason, happened, remedy in (
+        ("out_of_memory", is_out_of_memory(error), OUT_OF_MEMORY_REMEDY),
+        ("disk_full", is_disk_full(error), DISK_FULL_REMEDY),
+    ):
+        if happened:
+            return {
+                "code": "prerequisite",
+                "message": remedy,
+                "details": {"reason": reason},
+                "cause": str(error)[:2000],
+            }
     if isinstance(error, OSError):
         return {"code": "infrastructure", "message": f"The trainer could not use a file: {error}."}
     return {"code": "internal", "message": f"The trainer failed: {type(error).__name__}: {str(error)[:2000]}"}

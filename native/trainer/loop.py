@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from . import checkpoint, kernels, memory
+from . import checkpoint, delta_kernels, memory
 from .base import load_model
 from .commands import Emit
 from .control import Control
@@ -57,6 +58,8 @@ class Run:
     step: int = 0  # the last one finished
     losses: list[float] = field(default_factory=list)  # one a step
     validations: list[list[float]] = field(default_factory=list)  # [step, loss]
+    judged_from: int = 0  # earlier validations no longer count as risen: a person let training go on
+    saved_step: int = 0
 
     def train(self) -> tuple[str, str]:
         """Returns the state and message of the `done` event."""
@@ -66,22 +69,22 @@ class Run:
             return "diverged", "Validation loss is not finite before the first step: the base model or the windows are broken."
         while self.step < recipe.steps:
             self.pause()
+            if self.control.stop_after_step:
+                if self.step > self.saved_step:
+                    self.save()
+                return "stopped", f"Stopped after step {self.step}, as asked; it goes on from there."
             if not self.train_step():
                 return "diverged", f"Training stopped at step {self.step + 1}: the loss is not finite. The checkpoints stand."
-            last = self.step == recipe.steps
-            stopping = self.control.stop_after_step and not last
-            finite = True
+            last, risen = self.step == recipe.steps, 0
             if self.step % recipe.validate_every == 0 or last:
-                finite = self.validate()
-            if self.step % recipe.checkpoint_every == 0 or last or stopping:
+                if not self.validate():
+                    return "diverged", f"Validation loss at step {self.step} is not finite. The checkpoints stand."
+                risen = rises([loss for _, loss in self.validations[self.judged_from :]])
+            diverged = 0 < recipe.patience <= risen and not last
+            if self.step % recipe.checkpoint_every == 0 or last or diverged:
                 self.save()
-            if not finite:
-                return "diverged", f"Validation loss at step {self.step} is not finite. The checkpoints stand."
-            risen = rises([loss for _, loss in self.validations])
-            if recipe.patience and risen >= recipe.patience and not last:
-                return "diverged", f"Validation loss rose {risen} times in a row up to step {self.step}."
-            if stopping:
-                return "stopped", f"Stopped after step {self.step}, as asked; it goes on from there."
+            if diverged:
+                return "diverged", f"Validation loss rose {risen} times in a row up to step {self.step}; started again, it goes on."
         return "finished", f"All {recipe.steps} steps are done."
 
     def prepare(self) -> None:
@@ -89,7 +92,7 @@ class Run:
         order = self.order
         self.recipe: Recipe = order.recipe
         self.device = choose_device(order.machine)
-        set_threads(order.machine)
+        self.threads = set_threads(order.machine)
         self.windows = WindowSet(order.windows)
         self.order_sha256 = order_sha256(order, self.windows.sha256)
         prove_identity(order.model.base, order.served_gguf, self.windows.largest_id(), self.log)
@@ -97,16 +100,20 @@ class Run:
         self.control.check()
 
         self.network: nn.Module = load_model(order.model, self.device, choose_dtype(self.device))
-        kernels.require_fast(self.network, self.device, order.machine.allow_slow_kernels, self.log)
+        delta_kernels.require_fast(self.network, self.device, order.machine.allow_slow_kernels, self.log)
         seed_everything(self.recipe.seed)
         self.adapters: dict[str, LoraLinear] = put_adapters(self.network, self.recipe)
         self.parameters = [p for _, p in checkpoint.named_parameters(self.adapters)]
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=0.0, betas=self.recipe.betas, weight_decay=self.recipe.weight_decay
+            self.parameters,
+            lr=0.0,
+            betas=self.recipe.betas,
+            weight_decay=self.recipe.weight_decay,
+            foreach=False,  # all parameters at once would need as much memory again
         )
         self.sampler = Sampler(self.windows.split("train"), self.recipe.orchestrator_share, self.recipe.seed)
         self.peak = PeakMemory(self.device)
-        self.room = memory.room_for_keeping(self.network, self.device)
+        self.room = memory.measure_room(self.network, self.device)
         self.resume()
         self.emit(
             {
@@ -125,7 +132,13 @@ class Run:
         checkpoint.restore(folder, self.adapters, self.optimizer, saved)
         self.sampler.restore(saved["sampler"])
         self.step, self.losses, self.validations = saved["step"], saved["losses"], saved["validations"]
-        self.room = saved["roomBytes"]
+        self.saved_step, self.room = self.step, memory.Room(**saved["room"])
+        if 0 < self.recipe.patience <= rises([loss for _, loss in self.validations]):
+            self.judged_from = len(self.validations) - 1
+        if not self.order.machine.threads:
+            self.threads = set_threads(dataclasses.replace(self.order.machine, threads=saved["threads"]))
+        if self.threads != saved["threads"]:
+            self.log("warn", f"{self.threads} threads instead of {saved['threads']}: sums will differ in their last digits.")
 
     def train_step(self) -> bool:
         """One optimizer step. False, and nothing changed, when loss or gradient is not finite."""
@@ -186,7 +199,7 @@ class Run:
             self.network,
             self.windows.example(window),
             chunk=self.recipe.loss_chunk,
-            keep=memory.choose_keep(self.network, window.length, self.room),
+            keep=memory.choose_keep(self.network, window.length, self.room, self.recipe.loss_chunk),
             weight=weight,
             dropout=self.recipe.dropout > 0,
             check=self.control.check,
@@ -204,9 +217,11 @@ class Run:
             "losses": self.losses,
             "validations": self.validations,
             "sampler": self.sampler.state(),
-            "roomBytes": self.room,
+            "room": dataclasses.asdict(self.room),
+            "threads": self.threads,
         }
         saved = checkpoint.save(self.order.output, self.adapters, self.optimizer, self.recipe, metadata)
+        self.saved_step = self.step
         self.emit(
             {
                 "kind": "checkpoint",

@@ -34,10 +34,10 @@ def choose_dtype(device: torch.device) -> torch.dtype:
 
 
 def set_threads(machine: Machine) -> int:
-    """Sums of floats depend on how work is split, so a resumed run must use the thread count it began with."""
-    threads = machine.threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    torch.set_num_threads(threads)
-    return threads
+    """Returns how many threads torch uses from now on. Sums of floats depend on how work is split among them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    torch.set_num_threads(machine.threads or cores)
+    return torch.get_num_threads()
 
 
 def fast_kernels() -> bool:

@@ -17,7 +17,7 @@ from .control import Control
 from .errors import TrainerError
 from .gguf_file import GgufHeader
 from .layers import Keep
-from .machine import choose_device, choose_dtype, free_bytes, set_threads
+from .machine import choose_device, choose_dtype, fast_kernels, free_bytes, set_threads
 from .protocol import Recipe, TrainOrder
 from .sampler import Sampler
 from .targets import FEED_FORWARD, expected_count, put_adapters
@@ -26,6 +26,8 @@ from .windows import WindowSet
 TILE = 1024
 SLACK = 1.15  # allocator rounding and fragmentation
 EFFICIENCY = 0.5  # share of a bare matrix product's rate that a whole step reaches
+SHARE_OF_FREE = {"cuda": 0.9}  # of what is free once the weights are there; elsewhere half: the machine is shared
+CHUNK_ROWS = 64  # tokens per chunk of gated DeltaNet
 
 
 @dataclass(frozen=True)
@@ -52,44 +54,68 @@ class Shape:
         return (2 * self.width + 4 * self.feed_forward) * self.item
 
 
-def shape_of(config: Any, item: int) -> Shape:
-    """`config`: text configuration. Attention keeps the normed input, query, key and value (repeated for every query
-    head), output and residual; gated DeltaNet keeps about three float32 copies of its convolved inputs and, on the
-    torch path, four 64-wide rows of its chunk matrices per head."""
+@dataclass(frozen=True)
+class Room:
+    """Bytes that all activations of a window may take, and of them those kept only to save time. Fixed when a run
+    begins and carried through its checkpoints: tiles and whole windows sum in another order, so that a resumed run
+    must keep alike."""
+
+    activations: int
+    recordings: int
+
+
+def shape_of(config: Any, item: int, fast: bool) -> Shape:
+    """`config`: text configuration; `fast`: flash-linear-attention runs. Attention keeps the normed input, query, key
+    and value (repeated for every query head), output and residual. Gated DeltaNet keeps, on the torch path, about three
+    float32 copies of its convolved inputs and six 64-wide rows of chunk matrices per head; with the kernels the inputs
+    before and after the convolution, query and key repeated and normed, the output thrice and a state per chunk."""
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     mixer = 2 * config.hidden_size + 5 * config.num_attention_heads * head
     if "linear_attention" in (getattr(config, "layer_types", None) or []):
-        key = config.linear_key_head_dim * config.linear_num_value_heads  # repeated for every value head
-        value = config.linear_value_head_dim * config.linear_num_value_heads
-        floats = 10 * key + 8 * value + 6 * 64 * config.linear_num_value_heads
-        mixer = max(mixer, 2 * config.hidden_size + floats * 4 // item)
+        heads = config.linear_num_value_heads
+        key, value = config.linear_key_head_dim * heads, config.linear_value_head_dim * heads  # repeated for each
+        convolved = 2 * config.linear_key_head_dim * config.linear_num_key_heads + value
+        if fast:
+            numbers = 2 * convolved + 4 * key + 5 * value + value * config.linear_key_head_dim // CHUNK_ROWS
+        else:
+            numbers = (10 * key + 8 * value + 6 * CHUNK_ROWS * heads) * 4 // item
+        mixer = max(mixer, 2 * config.hidden_size + numbers)
     return Shape(config.num_hidden_layers, config.hidden_size, config.intermediate_size, mixer, item)
 
 
-def working_bytes(shape: Shape, vocabulary: int, length: int, chunk: int) -> int:
-    """Peak beside weights and adapters when nothing but layer inputs is kept: those, one mixer recorded with the
-    gradients that flow back through it, a tile of a feed-forward half likewise, and a chunk of logits (float32, twice)."""
-    inputs = (shape.layers + 4) * length * shape.input_bytes
+def working_bytes(shape: Shape, vocabulary: int, length: int, chunk: int, *, offload: bool) -> int:
+    """Peak beside weights and adapters when nothing but layer inputs is kept: those (with `offload`, few at a time),
+    one mixer recorded with the gradients that flow back through it, a tile of a feed-forward half likewise, and a chunk
+    of logits (float32, twice)."""
+    inputs = (4 if offload else shape.layers + 4) * length * shape.input_bytes
     mixer = 2 * length * shape.mixer_bytes
     tile = 2 * min(TILE, length) * shape.feed_forward_bytes
     return inputs + max(mixer, tile) + 2 * chunk * vocabulary * 4
 
 
-def room_for_keeping(network: nn.Module, device: torch.device) -> int:
-    """Bytes that recordings may take: as much as the weights, and half of what is free. Fixed when a run begins and
-    carried through its checkpoints: tiles and whole windows sum in another order, so a resumed run must keep alike."""
+def measure_room(network: nn.Module, device: torch.device) -> Room:
+    """To be called when weights and adapters are loaded, and gradients and optimizer state are not there yet."""
     weights = sum(p.numel() * p.element_size() for p in network.parameters() if not p.requires_grad)
-    return min(weights, free_bytes(device) // 2)
+    to_come = sum(3 * p.numel() * p.element_size() for p in network.parameters() if p.requires_grad)
+    activations = max(0, int(free_bytes(device) * SHARE_OF_FREE.get(device.type, 0.5)) - to_come)
+    return Room(activations, min(weights, activations))
 
 
-def choose_keep(network: nn.Module, length: int, room: int) -> Keep:
-    """Mixers first: for each byte they cost more to compute again. Then feed-forward halves."""
+def choose_keep(network: nn.Module, length: int, room: Room, chunk: int) -> Keep:
+    """Mixers first: for each byte they cost more to compute again. Then feed-forward halves. Layer inputs wait in main
+    memory when not even they would fit on the card."""
     weight = text_stack(network).layers[0].input_layernorm.weight
-    shape = shape_of(network.config.get_text_config(), weight.element_size())
-    mixers = min(shape.layers, room // (length * shape.mixer_bytes))
-    room -= mixers * length * shape.mixer_bytes
-    feed_forwards = min(shape.layers, room // (length * shape.feed_forward_bytes)) if mixers == shape.layers else 0
-    return Keep(mixers, feed_forwards, TILE, offload=mixers == 0)
+    config = network.config.get_text_config()
+    shape = shape_of(config, weight.element_size(), weight.is_cuda and fast_kernels())
+    spare = room.activations - working_bytes(shape, config.vocab_size, length, chunk, offload=False)
+    offload = spare < 0
+    if offload:
+        spare = room.activations - working_bytes(shape, config.vocab_size, length, chunk, offload=True)
+    spare = max(0, min(spare, room.recordings))
+    mixers = min(shape.layers, spare // (length * shape.mixer_bytes))
+    spare -= mixers * length * shape.mixer_bytes
+    feed_forwards = min(shape.layers, spare // (length * shape.feed_forward_bytes)) if mixers == shape.layers else 0
+    return Keep(mixers, feed_forwards, TILE, offload)
 
 
 def plan_command(order: TrainOrder, emit: Emit, control: Control) -> None:
@@ -108,9 +134,10 @@ def plan(order: TrainOrder) -> dict[str, Any]:
     frozen = sum(p.numel() for p in network.parameters() if not p.requires_grad)
     trainable = sum(p.numel() for p in network.parameters() if p.requires_grad)
     item = torch.empty((), dtype=dtype).element_size()
-    shape = shape_of(config, item)
+    cuda = device.type == "cuda"
+    shape = shape_of(config, item, cuda and fast_kernels())
     longest = max(window.length for window in windows.windows)
-    working = working_bytes(shape, config.vocab_size, longest, order.recipe.loss_chunk)
+    working = working_bytes(shape, config.vocab_size, longest, order.recipe.loss_chunk, offload=cuda)
     weights_bytes, adapter_bytes = frozen * item, trainable * 16  # float32: weight, gradient, two moments
     needed = int((weights_bytes + adapter_bytes + working) * SLACK)
     free = free_bytes(device)

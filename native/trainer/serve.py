@@ -44,12 +44,14 @@ def take_standard_output() -> Events:
 
 
 class Reader(threading.Thread):
-    """Turns lines into queued orders, and applies controls at once: they must work while an order runs."""
+    """Turns lines into queued orders, each with a control of its own. A control line reaches the order that runs and
+    those that wait, at once, and none that comes later."""
 
-    def __init__(self, source: BinaryIO, emit: commands.Emit, control: Control) -> None:
+    def __init__(self, source: BinaryIO, emit: commands.Emit) -> None:
         super().__init__(name="commands", daemon=True)
-        self.orders: queue.Queue[Command | None] = queue.Queue()
-        self._source, self._emit, self._control = source, emit, control
+        self.orders: queue.Queue[tuple[Command, Control] | None] = queue.Queue()
+        self._source, self._emit = source, emit
+        self._controls: list[Control] = []
 
     def run(self) -> None:
         while line := self._source.readline(MAX_LINE_BYTES + 2):
@@ -62,12 +64,18 @@ class Reader(threading.Thread):
                 self._skip_rest(line)
                 continue
             if command.kind in CONTROLS:
-                self._control.apply(command.kind)
+                self._apply(command.kind)
             else:
-                self.orders.put(command)
-        self._control.apply("stop-now")
+                self._controls.append(Control())
+                self.orders.put((command, self._controls[-1]))
+        self._apply("stop-now")
         self.orders.put(None)
         threading.Timer(GRACE_SECONDS, os._exit, (0,)).start()
+
+    def _apply(self, kind: str) -> None:
+        self._controls = [control for control in self._controls if not control.ended]
+        for control in self._controls:
+            control.apply(kind)
 
     def _skip_rest(self, line: bytes) -> None:
         while line and not line.endswith(b"\n"):
@@ -79,11 +87,12 @@ def serve(source: BinaryIO | None = None, emit: commands.Emit | None = None) -> 
     from .machine import capabilities  # torch: seconds
 
     emit({"kind": "hello", "protocol": PROTOCOL, "pid": os.getpid(), "capabilities": capabilities()})
-    control = Control()
-    reader = Reader(source or sys.stdin.buffer, emit, control)
+    reader = Reader(source or sys.stdin.buffer, emit)
     reader.start()
-    while (command := reader.orders.get()) is not None:
+    while (order := reader.orders.get()) is not None:
+        command, control = order
         run_order(command, emit, control)
+        control.ended = True
     os._exit(0)  # not sys.exit: libraries' threads must not hold up a process whose engine is gone
 
 
