@@ -8,6 +8,7 @@ import { createTeamRuntime } from './agents/team/team-runtime.ts';
 import { createFileTools } from './agents/tools/files.ts';
 import type { Vocabulary } from './endpoints/vocabulary.ts';
 import type { Experiment } from './experiments.ts';
+import type { ScoreRequest, ScoreServed } from './export/served-scores.ts';
 import type { DeviceLease } from './lease/lease.ts';
 import type { Sandbox } from './sandbox/sandbox.ts';
 import { type GenerationTarget, requireGeneration, serveTarget } from './serve-target.ts';
@@ -26,6 +27,8 @@ export interface CycleServicesParts {
   readonly lease: DeviceLease<GenerationTarget>;
   readonly openVocabulary: (target: GenerationTarget) => Promise<Vocabulary>;
   readonly openTrainer: () => Promise<TrainerEngine>;
+  readonly scoreServed: (target: GenerationTarget, request: ScoreRequest) => ReturnType<ScoreServed>;
+  readonly llamaSources: (signal: AbortSignal) => Promise<string>;
   readonly sandbox: Sandbox;
   readonly environment: EpisodeRequest['environment'];
   readonly logger: Logger;
@@ -48,6 +51,8 @@ export function createCycleServices(parts: CycleServicesParts): CycleServices {
     openVocabulary: () => parts.openVocabulary(serveTarget(experiment, generation)),
     lease,
     trainer: once(parts.openTrainer),
+    scoreServed: (row, request) => parts.scoreServed(serveTarget(experiment, row), request),
+    llamaSources: parts.llamaSources,
     runtime: createTeamRuntime({ createFiles: createFileTools }),
     sandbox,
     environment: parts.environment,

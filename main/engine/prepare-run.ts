@@ -55,6 +55,8 @@ export async function prepareRun(
     lease,
     openVocabulary: (target) => world.openVocabulary(target, store),
     openTrainer: () => world.openTrainer(signal, onProgress),
+    scoreServed: (target, request) => world.scoreServed(target, store, request),
+    llamaSources: (signal) => world.openLlamaSources(signal),
     sandbox,
     environment,
     logger,

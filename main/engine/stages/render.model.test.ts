@@ -74,6 +74,8 @@ beforeAll(async () => {
     lease,
     openVocabulary: (target) => world.openVocabulary(target, store),
     openTrainer: () => Promise.reject(new Error('Rendering needs no trainer.')),
+    scoreServed: () => Promise.reject(new Error('Rendering scores nothing.')),
+    llamaSources: () => Promise.reject(new Error('Rendering converts nothing.')),
     sandbox: await scriptedWorld().openSandbox(experiment),
     environment: { mounts: {}, env: {}, description: 'bash' },
     logger: silentLogger,

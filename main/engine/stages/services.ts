@@ -3,6 +3,7 @@ import type { Task } from '../../common/domain/task.ts';
 import type { AgentRuntime, EpisodeRequest } from '../agents/agent-runtime.ts';
 import type { EndpointProvider } from '../endpoints/endpoint.ts';
 import type { Vocabulary } from '../endpoints/vocabulary.ts';
+import type { ScoreServed } from '../export/served-scores.ts';
 import type { DeviceLease } from '../lease/lease.ts';
 import type { Sandbox } from '../sandbox/sandbox.ts';
 import type { GenerationRow } from '../store/repositories/experiments.ts';
@@ -27,6 +28,10 @@ export interface CycleServices {
   readonly lease: Pick<DeviceLease<never>, 'exclusive' | 'holder'>;
   /** Made when first asked for: its environment may have to be built. Using it needs the device (`lease.exclusive`). */
   readonly trainer: () => Promise<TrainerEngine>;
+  /** Needs the device, like the trainer. */
+  readonly scoreServed: ScoreServed;
+  /** Folder of llama.cpp's conversion scripts; throws `prerequisite` without git. */
+  readonly llamaSources: (signal: AbortSignal) => Promise<string>;
   readonly runtime: AgentRuntime & { readonly promptHashes: Readonly<Record<string, string>> };
   readonly sandbox: Sandbox;
   readonly environment: EpisodeRequest['environment'];

@@ -4,16 +4,51 @@ import { silentLogger } from '../../common/base/logger.ts';
 import type { ExperimentConfigInput } from '../../common/domain/config.ts';
 import { createScriptedEndpoints, type ScriptedEndpointOptions } from '../endpoints/scripted-endpoint.ts';
 import { createScriptedVocabulary } from '../endpoints/scripted-vocabulary.ts';
+import type { ScoreRequest } from '../export/served-scores.ts';
 import { createSandbox } from '../sandbox/detect.ts';
+import type { GenerationTarget } from '../serve-target.ts';
 import { recordCompletion } from '../stages/record-completion.ts';
+import type { GenerationRow } from '../store/repositories/experiments.ts';
 import type { Store } from '../store/store.ts';
 import type { RunWorld } from '../world.ts';
 import { scriptedTeam } from './scripted-team.ts';
 import { createScriptedTrainer, type ScriptedTrainerOptions } from './scripted-trainer.ts';
 
+/** Natural log-probabilities of one scored position of a generation; `registered`: it is one already. */
+export type ServedRow = (generation: GenerationRow, registered: boolean) => readonly number[];
+
+/** The scripted trainer's rows: what is registered is its base, what is not yet is adapted. */
+export const servedLikeTrained: ServedRow = (_generation, registered) => {
+  const first = registered ? 0.5 : 0.75;
+  return [Math.log(first), Math.log(1 - first)];
+};
+
+interface Scoring {
+  readonly target: GenerationTarget;
+  readonly store: Store;
+  readonly request: ScoreRequest;
+}
+
+function scoreScripted(rowOf: ServedRow, { target, store, request }: Scoring): { vocabulary: number } {
+  const { generation, experiment } = target;
+  const registered = store.experiments
+    .generations(experiment.experimentId)
+    .some((row) => row.adapterSha256 === generation.adapterSha256);
+  const row = rowOf(generation, registered);
+  const positions = request.prompts.length * request.lastPositions;
+  const values = Float32Array.from({ length: positions * row.length }, (_, i) => row[i % row.length] ?? 0);
+  writeFileSync(request.output, new Uint8Array(values.buffer), { flag: 'wx' });
+  return { vocabulary: row.length };
+}
+
 /** Real store, real sandbox, real files; only the model is scripted. */
 export function scriptedWorld(
-  options: { latencyMs?: number; answer?: ScriptedEndpointOptions['answer']; trainer?: ScriptedTrainerOptions } = {},
+  options: {
+    latencyMs?: number;
+    answer?: ScriptedEndpointOptions['answer'];
+    trainer?: ScriptedTrainerOptions;
+    served?: ServedRow;
+  } = {},
 ): RunWorld {
   return {
     openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, silentLogger),
@@ -29,6 +64,9 @@ export function scriptedWorld(
       }),
     openVocabulary: () => Promise.resolve(createScriptedVocabulary()),
     openTrainer: () => Promise.resolve(createScriptedTrainer(options.trainer)),
+    scoreServed: async (target, store, request) =>
+      scoreScripted(options.served ?? servedLikeTrained, { target, store, request }),
+    openLlamaSources: () => Promise.resolve('/dev/null'),
     retryDelay: () => 1,
   };
 }
