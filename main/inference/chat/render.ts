@@ -228,7 +228,14 @@ class Splicer {
       return;
     }
     builder.template(this.#supplied(ids, message));
-    builder.ids(unclosed ? [] : this.#withoutLeadingSpace(ids, closedAt + 1));
+    builder.ids(unclosed ? [] : this.#withoutLeadingSpace(ids, this.#mayReason(ids) ? closedAt + 1 : 0));
+  }
+
+  /** The prompt opens a reasoning block, or the answer does; elsewhere `</think>` is what the model said. */
+  #mayReason(ids: readonly number[]): boolean {
+    if (this.#thinkingPrompt.trimEnd().endsWith(openTag)) return true;
+    const { model } = this.#options.source;
+    return model.detokenize(ids.slice(0, 16), { special: true }).trimStart().startsWith(openTag);
   }
 
   /** Index of the id that ends the first `</think>`, which may be spelled with several ids; -1 without one. */
