@@ -42,6 +42,7 @@ export async function createExperiment(
     refuseDifference(known, configJson);
     return { experimentId: known.experimentId, created: false };
   }
+  refuseShortContext(config);
   const model = store.models.byId(config.model.id);
   if (!model)
     throw new MassError(
@@ -69,6 +70,21 @@ export async function createExperiment(
     ...tasks.map(({ task, split }): DomainEvent => taskEvent(store, experimentId, { task, split })),
   ]);
   return { experimentId, created: true };
+}
+
+/** Calls that no prompt would fit beside: refused before any episode is spent on finding that out. */
+function refuseShortContext({ model, executor, search, judging }: ExperimentConfig): void {
+  const calls = [
+    ...(search.updates > 0 ? [['search.callTokens', search.callTokens] as const] : []),
+    ['judging.callTokens', judging.callTokens] as const,
+  ];
+  for (const [field, tokens] of calls) {
+    if (tokens + executor.contextSafety < model.contextSize) continue;
+    throw new MassError(
+      'invalid_input',
+      `${field} (${tokens}) and executor.contextSafety (${executor.contextSafety}) leave nothing of model.contextSize (${model.contextSize}) for a prompt; lower them or raise it.`,
+    );
+  }
 }
 
 function taskEvent(

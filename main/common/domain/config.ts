@@ -6,7 +6,7 @@ import { z } from 'zod';
  */
 const Seeds = z.tuple([z.number().int(), z.number().int()]).describe('seed base of cycle 1 and of cycle 2');
 
-export const ModelConfig = z.object({
+export const ModelConfig = z.strictObject({
   id: z.string().min(1).describe('registry id of the model that plays every part'),
   contextSize: z.number().int().min(512).default(131_072).describe('tokens per sequence'),
   sequences: z.number().int().min(1).max(64).default(4).describe('conversations held in memory at once'),
@@ -14,14 +14,14 @@ export const ModelConfig = z.object({
   kvType: z.enum(['f16', 'q8_0']).default('f16'),
 });
 
-export const SamplingConfig = z.object({
+export const SamplingConfig = z.strictObject({
   temperature: z.number().min(0).default(0.6),
   topP: z.number().gt(0).max(1).default(0.95),
   topK: z.number().int().min(0).default(20),
   thinking: z.boolean().default(true),
 });
 
-export const ExecutorConfig = z.object({
+export const ExecutorConfig = z.strictObject({
   runtime: z.enum(['team']).default('team'),
   turnTokens: z.number().int().positive().default(32_768).describe('output tokens of one turn'),
   orchestratorTurns: z.number().int().positive().default(120),
@@ -45,7 +45,7 @@ export const ExecutorConfig = z.object({
   commandSeconds: z.number().positive().default(600),
 });
 
-export const SandboxConfig = z.object({
+export const SandboxConfig = z.strictObject({
   mode: z.enum(['bubblewrap', 'host']).default('bubblewrap').describe('host runs model-written commands unprotected'),
   memoryMiB: z.number().int().positive().default(8192),
   processes: z.number().int().positive().default(256),
@@ -54,7 +54,7 @@ export const SandboxConfig = z.object({
   cpuSeconds: z.number().positive().default(3600).describe('CPU time of one command'),
 });
 
-export const SearchConfig = z.object({
+export const SearchConfig = z.strictObject({
   policy: z.enum(['fixed-reference', 'elite']).default('fixed-reference'),
   updates: z.number().int().min(0).max(100).default(11),
   requireProvenWin: z.boolean().default(true),
@@ -63,7 +63,7 @@ export const SearchConfig = z.object({
   callTokens: z.number().int().positive().default(49_152).describe('output tokens of a proposer call'),
 });
 
-export const JudgingConfig = z.object({
+export const JudgingConfig = z.strictObject({
   orders: z
     .union([z.literal(1), z.literal(2)])
     .default(2)
@@ -71,29 +71,29 @@ export const JudgingConfig = z.object({
   callTokens: z.number().int().positive().default(49_152),
 });
 
-export const CollectConfig = z.object({
+export const CollectConfig = z.strictObject({
   runs: z.number().int().min(2).default(18),
   seedBase: Seeds.default([710_000, 1_710_000]),
 });
 
-export const RankConfig = z.object({
+export const RankConfig = z.strictObject({
   opponents: z.number().int().min(1).default(6),
   scheduleSeed: z.number().int().default(1234),
   iterations: z.number().int().positive().default(500),
 });
 
-export const SelectConfig = z.object({
+export const SelectConfig = z.strictObject({
   train: z.number().int().min(1).default(15),
   validate: z.number().int().min(0).default(1),
 });
 
-export const RenderConfig = z.object({
+export const RenderConfig = z.strictObject({
   windowTokens: z.number().int().min(64).default(49_152).describe('longest window of training data'),
   overlapTokens: z.number().int().min(0).default(8192).describe('earlier context shown in a window, masked'),
   ngram: z.number().int().min(1).default(8).describe('words of a run when counting what is left of the workflow text'),
 });
 
-export const TrainConfig = z.object({
+export const TrainConfig = z.strictObject({
   base: z
     .string()
     .nullable()
@@ -117,7 +117,7 @@ export const TrainConfig = z.object({
   allowSlowKernels: z.boolean().default(false).describe('train a hybrid model on CUDA without flash-linear-attention'),
 });
 
-export const IntegrityConfig = z.object({
+export const IntegrityConfig = z.strictObject({
   quarantine: z
     .boolean()
     .default(true)
@@ -125,7 +125,7 @@ export const IntegrityConfig = z.object({
 });
 
 export const GatesConfig = z
-  .object({
+  .strictObject({
     beforeTrain: z.boolean().default(true),
     beforeRegister: z.boolean().default(true).describe('before a trained generation may play a part'),
     onFindings: z.boolean().default(true).describe('before a cut that undecided findings would change'),
@@ -163,6 +163,15 @@ export const ExperimentConfig = z
         path: ['tasks'],
         message: `Tasks ${overlap.join(', ')} are in both train and test; a task belongs to one split.`,
       });
+    for (const split of ['train', 'test'] as const) {
+      const twice = config.tasks[split].filter((id, i, ids) => ids.indexOf(id) !== i);
+      if (twice.length > 0)
+        context.addIssue({
+          code: 'custom',
+          path: ['tasks', split],
+          message: `${twice.join(', ')} is named twice; name a task once.`,
+        });
+    }
     if (config.select.train + config.select.validate > config.collect.runs)
       context.addIssue({
         code: 'custom',

@@ -9,7 +9,7 @@ it('returns the parsed value', () => {
   expect(parseWith(Shape, { id: 'a', data: { seed: 1 } }, 'x')).toEqual({ id: 'a', data: { seed: 1 } });
 });
 
-it('names the first wrong field in one sentence and lists all', () => {
+it('names the wrong fields in one sentence, without a dump of the parser, and lists all', () => {
   let error: unknown;
   try {
     parseWith(Shape, { id: 'a', data: { seed: '1' }, extra: 1 }, 'task.json of a');
@@ -17,6 +17,9 @@ it('names the first wrong field in one sentence and lists all', () => {
     error = thrown;
   }
   expect(error).toBeInstanceOf(MassError);
-  expect((error as MassError).message).toMatch(/^task\.json of a has a wrong field \(data\.seed: .*\); correct it/);
+  expect((error as MassError).message).toMatch(
+    /^task\.json of a has 2 wrong fields \(data\.seed: .*; top level: Unrecognized key: "extra"\); correct and try again\.$/,
+  );
   expect((error as MassError).details?.issues).toHaveLength(2);
+  expect((error as MassError).cause).toBeUndefined();
 });

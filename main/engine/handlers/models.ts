@@ -4,6 +4,7 @@ import { MassError } from '../../common/base/errors.ts';
 import { ModelConfig } from '../../common/domain/config.ts';
 import type { ModelEntry } from '../../common/domain/model-catalogue.ts';
 import { plannedBytes } from '../../common/domain/model-catalogue.ts';
+import { parseWith } from '../../common/domain/parse-with.ts';
 import type { ModelSummary } from '../../common/protocol/engine.ts';
 import type { EngineHandlers } from '../../node/engine-handlers.ts';
 import { planModel } from '../endpoints/inference-process.ts';
@@ -13,6 +14,8 @@ import { readGgufHeader } from '../models/gguf-header.ts';
 import { importGguf } from '../models/import-gguf.ts';
 import type { ModelRow } from '../store/repositories/models.ts';
 import type { HandlerParts } from './parts.ts';
+
+const defaultContext = ModelConfig.parse({ id: 'any' }).contextSize;
 
 type ModelHandlers = Pick<EngineHandlers, 'models.list' | 'models.add' | 'models.fetch' | 'models.plan'>;
 
@@ -71,8 +74,12 @@ export function modelHandlers({ store, logger }: HandlerParts): ModelHandlers {
     },
     'models.plan': async ({ id, ...wanted }) => {
       const row = requireModel(store, id);
+      const trained = (await readGgufHeader(row.path)).contextLength;
+      // Without a wish: the longest context the model was trained for, up to what an experiment has by default.
+      const contextSize = wanted.contextSize ?? Math.min(defaultContext, trained ?? defaultContext);
+      const model = parseWith(ModelConfig, { id, ...wanted, contextSize }, `The plan for "${id}"`);
       return planModel({
-        order: { model: ModelConfig.parse({ id, ...wanted }), path: row.path, sha256: row.sha256, adapter: null },
+        order: { model, path: row.path, sha256: row.sha256, adapter: null },
         logger,
       });
     },

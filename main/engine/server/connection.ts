@@ -2,6 +2,7 @@ import type { WebSocket } from 'ws';
 import { MassError, toErrorData } from '../../common/base/errors.ts';
 import type { Logger } from '../../common/base/logger.ts';
 import type { StoredEvent } from '../../common/domain/events.ts';
+import { parseWith } from '../../common/domain/parse-with.ts';
 import { engineMethods, type MethodName } from '../../common/protocol/engine.ts';
 import { ClientMessage, type ServerMessage } from '../../common/protocol/envelope.ts';
 import type { EventsPush } from '../../common/protocol/pushes.ts';
@@ -86,15 +87,10 @@ async function callHandler(
   context: HandlerContext,
 ): Promise<unknown> {
   if (!isMethod(request.method)) throw new MassError('not_found', `The engine has no method "${request.method}".`);
-  const parsed = engineMethods[request.method].params.safeParse(request.params);
-  if (!parsed.success) {
-    throw new MassError('invalid_input', `${request.method} does not take these parameters; correct them.`, {
-      cause: parsed.error,
-    });
-  }
+  const params = parseWith(engineMethods[request.method].params, request.params, `The request ${request.method}`);
   // The map pairs each handler with its own parameters; TypeScript cannot follow that through a computed key.
   const handler = handlers[request.method] as (params: unknown, context: HandlerContext) => Promise<unknown>;
-  return await handler(parsed.data, context);
+  return await handler(params, context);
 }
 
 const isMethod = (name: string): name is MethodName => Object.hasOwn(engineMethods, name);
