@@ -202,6 +202,14 @@ describe('recorded ids', () => {
     const next = request([...messages, made.message, result(made.message)], { tools: [writeFile] });
     expect(setup.format.render(next, setup.ledger).promptIds.slice(0, made.soFar.length)).toEqual(made.soFar);
   });
+
+  it('of a model without reasoning stay whole where it says </think>', () => {
+    const setup = setUp(chatMl);
+    const asked: Message[] = [{ role: 'user', content: 'u' }];
+    const { message, soFar } = answer(setup, request(asked), 'first</think>second');
+    const next = setup.format.render(request([...asked, message, { role: 'user', content: 'v' }]), setup.ledger);
+    expect(next.promptIds.slice(0, soFar.length)).toEqual(soFar);
+  });
 });
 
 describe('text that spells markers', () => {
