@@ -58,6 +58,30 @@ def tiny_llama(folder: str, *, seed: int = 0, layers: int = 2) -> str:
     return _save(transformers.LlamaForCausalLM, config, folder, seed)
 
 
+def tiny_qwen2(folder: str, *, seed: int = 0) -> str:
+    """Biases on query, key and value; tied head."""
+    config = transformers.Qwen2Config(**_small(), tie_word_embeddings=True)
+    return _save(transformers.Qwen2ForCausalLM, config, folder, seed)
+
+
+def tiny_qwen3(folder: str, *, seed: int = 0) -> str:
+    """Norms of query and key, heads wider than width / heads."""
+    config = transformers.Qwen3Config(**_small(), head_dim=24, tie_word_embeddings=True)
+    return _save(transformers.Qwen3ForCausalLM, config, folder, seed)
+
+
+def tiny_gemma3(folder: str, *, seed: int = 0) -> str:
+    """Four norms a layer, scaled embeddings, and a sliding window of 16 tokens in the first of two layers."""
+    config = transformers.Gemma3TextConfig(
+        **_small(),
+        head_dim=24,
+        query_pre_attn_scalar=24,
+        sliding_window=16,
+        layer_types=["sliding_attention", "full_attention"],
+    )
+    return _save(transformers.Gemma3ForCausalLM, config, folder, seed)
+
+
 def tiny_hybrid(folder: str, *, seed: int = 0) -> str:
     """The Qwen3.5/3.6 architecture with its vision part: 3 gated-DeltaNet layers and 1 attention layer, 3 value heads
     to a key head (with as many of both, the order of heads could not go wrong)."""
@@ -125,6 +149,19 @@ def random_adapter(model_folder: str, out: str, *, rank: int = 8, alpha: float =
                 parameter.copy_(torch.randn_like(parameter) * options.get("size", 0.05))
     adapted.save_pretrained(out)
     return out
+
+
+def _small() -> dict[str, Any]:
+    return dict(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=4096,
+        **_special_ids(),
+    )
 
 
 def _special_ids() -> dict[str, Any]:
