@@ -41,14 +41,19 @@ class WindowSet:
         raw = self._read("manifest.json")
         self.sha256 = hashlib.sha256(raw).hexdigest()
         self.manifest: dict[str, Any] = self._json(raw, "manifest.json")
-        if self.manifest.get("format") != 1:
+        if not isinstance(self.manifest, dict) or self.manifest.get("format") != 1:
             self._refuse("its format is not 1")
+        hashes = self.manifest.get("files")
+        if not isinstance(hashes, dict):
+            self._refuse("its manifest names no files")
         for key, name in (("tokens", "tokens.u32"), ("windows", "windows.jsonl")):
-            if _sha256(os.path.join(folder, name)) != self.manifest["files"][key]:
+            if _sha256(os.path.join(folder, name)) != hashes.get(key):
                 self._refuse(f"{name} is not the file its manifest names")
         lines = self._read("windows.jsonl").splitlines()
         self.windows = [self._window(self._json(line, "windows.jsonl"), i) for i, line in enumerate(lines)]
         path = os.path.join(folder, "tokens.u32")
+        if os.path.getsize(path) % 4:
+            self._refuse("tokens.u32 ends within a token")
         self._tokens = np.memmap(path, dtype="<u4", mode="r") if os.path.getsize(path) else np.zeros(0, "<u4")
         self._check_layout()
 
