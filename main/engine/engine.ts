@@ -3,6 +3,7 @@ import type { Logger } from '../common/base/logger.ts';
 import type { StoredEvent } from '../common/domain/events.ts';
 import type { EngineHandlers } from '../node/engine-handlers.ts';
 import { requireCycles } from './cycle-generation.ts';
+import { SharedVocabulary } from './endpoints/shared-vocabulary.ts';
 import { createExperiment, type Experiment, requireExperiment } from './experiments.ts';
 import { runDoctor } from './handlers/doctor.ts';
 import { evaluationHandlers } from './handlers/evaluation.ts';
@@ -10,6 +11,7 @@ import { integrityHandlers } from './handlers/integrity.ts';
 import { modelHandlers } from './handlers/models.ts';
 import type { HandlerParts } from './handlers/parts.ts';
 import { taskHandlers } from './handlers/tasks.ts';
+import { windowHandlers } from './handlers/windows.ts';
 import { createDeviceLease } from './lease/lease.ts';
 import { estimatePlan } from './plan.ts';
 import { prepareRun } from './prepare-run.ts';
@@ -50,6 +52,10 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
     prepare: (order, signal) => prepareRun({ store, world, lease, logger }, order, signal),
     logger,
   });
+  const vocabulary = new SharedVocabulary<GenerationTarget>({
+    open: (target) => world.openVocabulary(target, store),
+    keyOf: (target) => target.key,
+  });
   const parts: HandlerParts = { store, logger, version };
   const startedAt = Date.now();
   const runOf = (name: string) => runner.active().find((run) => run.order.name === name);
@@ -59,6 +65,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
     ...taskHandlers,
     ...evaluationHandlers({ store, runner }),
     ...integrityHandlers(store),
+    ...windowHandlers({ store, vocabulary }),
     'engine.info': async () => ({
       pid: process.pid,
       version,
@@ -140,6 +147,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       for (const run of runs) run.stop(mode);
       await Promise.all(runs.map((run) => run.ended));
       await lease.dispose();
+      await vocabulary.dispose();
       store.close();
     },
   };

@@ -32,6 +32,14 @@ describe('the overlap of trained text with a workflow', () => {
     expect(counter.result()).toEqual({ ngram: 3, shared: 1, ofWorkflow: 4, share: 0.25 });
   });
 
+  it('is told as the longest passages of the workflow that were said', () => {
+    const counter = new WorkflowOverlapCounter({ block: `${block}. Then sum up all.`, barePrompt: '', ngram: 3 });
+    expect(counter.passages()).toEqual([]);
+    counter.trained(['check each number against it', 'number against the', 'then sum up']);
+    counter.trained(['Check each number.']);
+    expect(counter.passages()).toEqual(['check each number against the', 'then sum up']);
+  });
+
   it('does not count runs that the bare prompt has too', () => {
     const counter = new WorkflowOverlapCounter({ block, barePrompt: 'Check each number.', ngram: 3 });
     counter.trained(['check each number against the data']);

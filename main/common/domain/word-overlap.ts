@@ -40,6 +40,7 @@ export interface WorkflowOverlap {
 /** Counts, text by text, how much of a removed workflow is still said in what is trained. */
 export class WorkflowOverlapCounter {
   readonly #ngram: number;
+  readonly #workflow: readonly string[];
   readonly #wanted: ReadonlySet<string>;
   readonly #shared = new Set<string>();
 
@@ -47,7 +48,8 @@ export class WorkflowOverlapCounter {
   constructor({ block, barePrompt, ngram }: { block: string; barePrompt: string; ngram: number }) {
     this.#ngram = ngram;
     const bare = ngramsOf([barePrompt], ngram);
-    this.#wanted = new Set([...ngramsOf(workflowTexts(block), ngram)].filter((run) => !bare.has(run)));
+    this.#workflow = workflowTexts(block);
+    this.#wanted = new Set([...ngramsOf(this.#workflow, ngram)].filter((run) => !bare.has(run)));
   }
 
   trained(texts: Iterable<string>): void {
@@ -58,4 +60,26 @@ export class WorkflowOverlapCounter {
     const [shared, ofWorkflow] = [this.#shared.size, this.#wanted.size];
     return { ngram: this.#ngram, shared, ofWorkflow, share: ofWorkflow === 0 ? 0 : shared / ofWorkflow };
   }
+
+  /** The stretches of the workflow that shared runs cover, as its words, longest possible, each once, in its order. */
+  passages(): string[] {
+    const found = this.#workflow.flatMap((text) => {
+      const words = wordsOf(text);
+      const shared = words.map((_, i) => this.#shared.has(words.slice(i, i + this.#ngram).join(' ')));
+      const covered = words.map((_, i) => shared.slice(Math.max(0, i - this.#ngram + 1), i + 1).includes(true));
+      return stretches(words, covered);
+    });
+    return [...new Set(found)];
+  }
+}
+
+function stretches(words: readonly string[], covered: readonly boolean[]): string[] {
+  const found: string[] = [];
+  for (let i = 0; i < words.length; i++) {
+    if (!covered[i]) continue;
+    const from = i;
+    while (covered[i + 1]) i++;
+    found.push(words.slice(from, i + 1).join(' '));
+  }
+  return found;
 }

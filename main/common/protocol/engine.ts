@@ -4,6 +4,7 @@ import { MemoryPlan } from '../domain/memory-plan.ts';
 import { Deliverable, Domain } from '../domain/task.ts';
 import { evaluationMethods } from './evaluation.ts';
 import { FindingCounts, GateSummary, integrityMethods } from './integrity.ts';
+import { windowMethods } from './windows.ts';
 
 /**
  * What clients (CLI, browser, desktop) may ask of the engine. Parameters are parsed by the engine, results by the
@@ -186,6 +187,7 @@ export const engineMethods = {
   ),
   ...evaluationMethods,
   ...integrityMethods,
+  ...windowMethods,
   /**
    * starts a run in the background, by default of cycle 1; every stage of a cycle runs before the next cycle begins. A
    * second run of the same experiment is a `conflict`

@@ -137,7 +137,7 @@ const toolsOf = (store: Store, row: CompletionRow | undefined): ToolDefinition[]
   row === undefined || row.toolsHash === null ? [] : (store.artifacts.json(row.toolsHash) as ToolDefinition[]);
 
 /** What an answer says, free of JSON's escapes. */
-function spokenTexts({ content, reasoning, toolCalls }: AssistantMessage): string[] {
+export function spokenTexts({ content, reasoning, toolCalls }: AssistantMessage): string[] {
   const calls = (toolCalls ?? []).flatMap((call) => {
     try {
       return stringsOf(JSON.parse(call.arguments));

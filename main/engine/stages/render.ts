@@ -8,6 +8,7 @@ import type { Vocabulary } from '../endpoints/vocabulary.ts';
 import type { Stage, StageContext } from '../runner/stage.ts';
 import type { AttemptRow } from '../store/repositories/episodes.ts';
 import type { SelectionEntryRow } from '../store/repositories/tournaments.ts';
+import type { Store } from '../store/store.ts';
 import { renderEpisode } from './render-episode.ts';
 import { requireSettled } from './run-episode.ts';
 import type { CycleServices } from './services.ts';
@@ -138,8 +139,8 @@ async function renderEntry(
   const { windowTokens, overlapTokens, ngram } = context.config.render;
   const { episodeId, taskId, decision: split } = entry;
   const attempt = requireSettled(services, episodeId);
-  const barePrompt = barePromptOf(services, context, taskId);
-  const overlap = new WorkflowOverlapCounter({ block: workflowOf(services, attempt, barePrompt), barePrompt, ngram });
+  const barePrompt = barePromptOf(store, context.experimentId, taskId);
+  const overlap = new WorkflowOverlapCounter({ block: workflowOf(store, attempt, barePrompt), barePrompt, ngram });
   const counts = { windows: 0, tokens: 0, labelledTokens: 0 };
   const rendered = renderEpisode({
     store,
@@ -160,14 +161,15 @@ async function renderEntry(
   return { episodeId, taskId, split, counts, workflowOverlap: overlap.result() };
 }
 
-function barePromptOf({ store }: CycleServices, { experimentId }: StageContext, taskId: string): string {
+/** A task's prompt as it was when the experiment was created. */
+export function barePromptOf(store: Store, experimentId: string, taskId: string): string {
   const row = store.tasks.of(experimentId).find((task) => task.taskId === taskId);
   if (!row) throw new MassError('internal', `The selected task "${taskId}" is not one of the experiment's.`);
   return store.artifacts.text(row.promptHash);
 }
 
 /** The workflow text of the prompt an attempt was given; "" for a bare one. */
-function workflowOf({ store }: CycleServices, attempt: AttemptRow, barePrompt: string): string {
+export function workflowOf(store: Store, attempt: AttemptRow, barePrompt: string): string {
   const prompt = store.artifacts.text(attempt.promptHash);
   return prompt === barePrompt ? '' : findBlock(prompt).block;
 }
