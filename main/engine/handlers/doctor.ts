@@ -4,8 +4,10 @@ import { join } from 'node:path';
 import { toErrorData } from '../../common/base/errors.ts';
 import type { DoctorRow } from '../../common/protocol/engine.ts';
 import type { HandlerContext } from '../../node/engine-handlers.ts';
+import type { VenvOptions } from '../process/python-venv.ts';
 import { detectSandbox } from '../sandbox/detect.ts';
-import { ensurePythonEnvironment } from '../sandbox/python-environment.ts';
+import { ensureWorkingPythonEnvironment } from '../sandbox/python-environment.ts';
+import { ensureWorkingTrainerEnvironment, trainerRemedy } from '../trainer/trainer-environment.ts';
 import type { HandlerParts } from './parts.ts';
 
 const GB = 1e9;
@@ -21,13 +23,9 @@ export async function runDoctor(
   { store }: HandlerParts,
   { repair, context }: { repair: boolean; context: HandlerContext },
 ): Promise<DoctorRow[]> {
-  return [
-    await sandboxRow(),
-    await pythonRow(store.folder, { repair, context }),
-    memoryRow(),
-    await diskRow(store.folder),
-    modelsRow(store),
-  ];
+  const pythonRows: DoctorRow[] = [];
+  for (const check of pythons) pythonRows.push(await pythonRow(store.folder, check, { repair, context }));
+  return [await sandboxRow(), ...pythonRows, memoryRow(), await diskRow(store.folder), modelsRow(store)];
 }
 
 async function sandboxRow(): Promise<DoctorRow> {
@@ -37,20 +35,36 @@ async function sandboxRow(): Promise<DoctorRow> {
     : row('sandbox', 'missing', found.reason, found.remedy);
 }
 
+interface PythonCheck {
+  readonly what: string;
+  readonly ensure: (options: VenvOptions) => Promise<{ readonly description: string }>;
+  readonly remedy: () => string;
+}
+const pythons: readonly PythonCheck[] = [
+  {
+    what: 'Python environment of commands',
+    ensure: ensureWorkingPythonEnvironment,
+    remedy: () => 'mass doctor --repair',
+  },
+  { what: 'Python environment of the trainer', ensure: ensureWorkingTrainerEnvironment, remedy: trainerRemedy },
+];
+
+/** Repairing makes an environment that is missing, and one that does not work anew. */
 async function pythonRow(
   folder: string,
+  { what, ensure, remedy }: PythonCheck,
   { repair, context }: { repair: boolean; context: HandlerContext },
 ): Promise<DoctorRow> {
-  const what = 'Python environment of commands';
   try {
     const root = join(folder, 'python');
     const onProgress = (label: string) =>
       context.progress({ label, done: 0, total: null, unit: 'steps', etaSeconds: null });
-    const python = await ensurePythonEnvironment({ root, build: repair, signal: context.signal, onProgress });
+    const python = await ensure({ root, build: repair, signal: context.signal, onProgress });
     return row(what, 'ok', python.description);
   } catch (error) {
     const { message, cause } = toErrorData(error);
-    return row(what, 'warning', cause ? `${message} (${cause})` : message, 'mass doctor --repair');
+    const inner = cause?.trim().split('\n').at(-1); // of a traceback the last line says what happened
+    return row(what, 'warning', inner ? `${message} (${inner})` : message, remedy());
   }
 }
 

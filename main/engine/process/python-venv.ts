@@ -82,16 +82,28 @@ export async function ensureVenv(recipe: VenvRecipe, options: VenvOptions): Prom
   return venvOf(folder, await work, requirements);
 }
 
-/** Imports its packages. Errors: `infrastructure` with what Python said. */
-export async function checkVenv({ python }: Pick<Venv, 'python'>, recipe: Pick<VenvRecipe, 'modules'>): Promise<void> {
-  await runQuietly(python, ['-c', `import ${recipe.modules.join(', ')}`], {
-    failure: 'The Python packages are there but do not load on this machine; run: mass doctor --repair',
-  });
+/**
+ * As `ensureVenv`, and proved by importing its packages, which takes seconds; one that does not work is made anew unless
+ * `build` is false. Errors: also `infrastructure` with what Python said.
+ */
+export async function ensureWorkingVenv(recipe: VenvRecipe, options: VenvOptions): Promise<Venv> {
+  const venv = await ensureVenv(recipe, options);
+  try {
+    await importModules(venv.python, recipe.modules, options.signal);
+    return venv;
+  } catch (error) {
+    if (options.build === false || options.signal?.aborted) throw error;
+  }
+  await removeFolder(venv.folder);
+  return ensureVenv(recipe, options);
 }
 
-/** Removes an environment that does not work; the next call of `ensureVenv` makes it anew. */
-export async function removeVenv(recipe: VenvRecipe, options: Pick<VenvOptions, 'root'>): Promise<void> {
-  await removeFolder((await placeOf(recipe, options)).folder);
+/** Errors: `infrastructure` with what Python said, when a module does not load. */
+export async function importModules(python: string, modules: readonly string[], signal?: AbortSignal): Promise<void> {
+  await runQuietly(python, ['-c', `import ${modules.join(', ')}`], {
+    signal,
+    failure: `${modules.join(', ')} do not load in ${python}.`,
+  });
 }
 
 async function placeOf({ prefix, requirementsFile }: VenvRecipe, { root }: Pick<VenvOptions, 'root'>) {
@@ -152,10 +164,7 @@ async function build({ folder, hash, recipe, options }: BuildTarget): Promise<Re
       failure: 'Python could not compile its packages.',
       tolerated: [1],
     });
-    await runQuietly(inner, ['-c', `import ${recipe.modules.join(', ')}`], {
-      signal,
-      failure: 'The Python packages were fetched but do not load on this machine.',
-    });
+    await importModules(inner, recipe.modules, signal);
     const ready = { requirements: hash, version: python.version, basePrefix: python.basePrefix };
     await writeFile(path.join(temporary, READY_FILE), JSON.stringify(ready));
     if (recipe.locked) await lock(temporary);

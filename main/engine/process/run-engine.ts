@@ -145,13 +145,15 @@ function once<A>(action: (argument: A) => void): (argument: A) => void {
   };
 }
 
+/** To the log, which is also what a person who starts this by hand sees, and to the client that waits for a start. */
 function reportStartError(dataFolder: string | null, error: unknown): void {
-  const text = JSON.stringify(toErrorData(error));
+  const data = toErrorData(error);
+  stderrLogger().log('error', 'The engine cannot start.', { error: data });
+  if (dataFolder === null) return;
   try {
-    if (dataFolder === null) throw new MassError('usage', 'No data folder to write to.');
-    writeFileAtomic(join(dataFolder, startErrorFileName), text);
+    writeFileAtomic(join(dataFolder, startErrorFileName), JSON.stringify(data));
   } catch {
-    process.stderr.write(`${text}\n`); // the folder cannot be written: stderr is what is left
+    // The folder cannot be written: stderr is what is left.
   }
 }
 

@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { resourcePath } from '../../node/project-root.ts';
-import { ensureVenv, type Venv, type VenvOptions, type VenvRecipe } from '../process/python-venv.ts';
+import { ensureVenv, ensureWorkingVenv, type Venv, type VenvOptions, type VenvRecipe } from '../process/python-venv.ts';
 
 /** A locked Python with scientific packages, ready to be mounted into the sandbox. */
 export interface PythonEnvironment {
@@ -37,6 +37,11 @@ export const commandVenv: VenvRecipe = {
 /** The environment of model-written commands; see `ensureVenv` for when it is made, and for errors. */
 export async function ensurePythonEnvironment(options: PythonEnvironmentOptions): Promise<PythonEnvironment> {
   return describe(await ensureVenv(commandVenv, options), options.threads ?? 1);
+}
+
+/** The same, proved by importing its packages; see `ensureWorkingVenv`. */
+export async function ensureWorkingPythonEnvironment(options: PythonEnvironmentOptions): Promise<PythonEnvironment> {
+  return describe(await ensureWorkingVenv(commandVenv, options), options.threads ?? 1);
 }
 
 function describe({ folder, version, basePrefix, requirements }: Venv, threadCount: number): PythonEnvironment {

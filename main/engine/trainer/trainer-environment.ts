@@ -1,7 +1,13 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { projectRoot } from '../../node/project-root.ts';
-import { checkVenv, ensureVenv, removeVenv, type VenvOptions, type VenvRecipe } from '../process/python-venv.ts';
+import {
+  ensureVenv,
+  ensureWorkingVenv,
+  importModules,
+  type VenvOptions,
+  type VenvRecipe,
+} from '../process/python-venv.ts';
 
 export interface TrainerEnvironment {
   /** Absolute path of the interpreter. */
@@ -29,10 +35,26 @@ export const trainerVenv: VenvRecipe = {
 };
 
 /** The trainer's private Python; see `ensureVenv` for when it is made, and for errors. */
-export async function ensureTrainerEnvironment(options: VenvOptions): Promise<TrainerEnvironment> {
-  const given = process.env[trainerPythonVariable];
-  if (given !== undefined && given !== '') return { python: given, description: `${trainerPythonVariable}: ${given}` };
-  const { python, version, requirements } = await ensureVenv(trainerVenv, options);
+export const ensureTrainerEnvironment = (options: VenvOptions): Promise<TrainerEnvironment> =>
+  trainerEnvironmentBy(ensureVenv, options);
+
+/** The same, proved by importing its packages; see `ensureWorkingVenv`. One that was given is not mended. */
+export async function ensureWorkingTrainerEnvironment(options: VenvOptions): Promise<TrainerEnvironment> {
+  const given = givenPython();
+  if (given !== null) await importModules(given.python, MODULES, options.signal);
+  return given ?? trainerEnvironmentBy(ensureWorkingVenv, options);
+}
+
+/** What mends an environment that does not work. */
+export const trainerRemedy = (): string =>
+  givenPython() === null
+    ? 'mass doctor --repair'
+    : `install native/trainer/requirements.txt there, or unset ${trainerPythonVariable}`;
+
+async function trainerEnvironmentBy(ensure: typeof ensureVenv, options: VenvOptions): Promise<TrainerEnvironment> {
+  const given = givenPython();
+  if (given !== null) return given;
+  const { python, version, requirements } = await ensure(trainerVenv, options);
   const pins = new Map([...requirements.matchAll(/^([a-z0-9-]+)==(\S+)/gm)].map((match) => [match[1], match[2]]));
   return {
     python,
@@ -40,18 +62,8 @@ export async function ensureTrainerEnvironment(options: VenvOptions): Promise<Tr
   };
 }
 
-/**
- * The environment, proved by importing its packages (seconds). `build` also makes one that is missing and one that does
- * not work anew. Errors: those of `ensureVenv` and `checkVenv`.
- */
-export async function checkTrainerEnvironment(options: VenvOptions): Promise<TrainerEnvironment> {
-  const environment = await ensureTrainerEnvironment(options);
-  try {
-    await checkVenv(environment, trainerVenv);
-    return environment;
-  } catch (error) {
-    if (options.build === false || environment.description.startsWith(trainerPythonVariable)) throw error;
-  }
-  await removeVenv(trainerVenv, options);
-  return ensureTrainerEnvironment(options);
+function givenPython(): TrainerEnvironment | null {
+  const python = process.env[trainerPythonVariable];
+  if (python === undefined || python === '') return null;
+  return { python, description: `${python}, given by ${trainerPythonVariable}` };
 }
