@@ -19,6 +19,7 @@ export interface ScriptedEndpointOptions {
   /** A prompt of this many bytes or more is refused as too long. */
   readonly contextTokens?: number;
   readonly modelSha256?: string;
+  readonly adapterSha256?: string | null;
 }
 
 /**
@@ -105,7 +106,7 @@ class ScriptedEndpoint implements Endpoint {
       ledgerMisses: 0,
       resumedAt: [],
       modelSha256: this.#options.modelSha256 ?? '0'.repeat(64),
-      adapterSha256: null,
+      adapterSha256: this.#options.adapterSha256 ?? null,
       queueMs: 0,
       prefillMs: 0,
       decodeMs,

@@ -53,12 +53,13 @@ export function scriptedWorld(
   return {
     openSandbox: (experiment) => createSandbox(experiment.config.sandbox.mode, silentLogger),
     openEnvironment: () => Promise.resolve({ mounts: {}, env: {}, description: 'bash' }),
-    serve: (_target, store) =>
+    serve: ({ generation }, store) =>
       Promise.resolve({
         endpoints: createScriptedEndpoints({
           answer: options.answer ?? scriptedTeam,
           onRecord: async (record) => recordCompletion(store, record),
           latencyMs: options.latencyMs ?? 0,
+          adapterSha256: generation.adapterSha256,
         }),
         dispose: () => Promise.resolve(),
       }),
