@@ -7,6 +7,7 @@ import { SharedVocabulary } from './endpoints/shared-vocabulary.ts';
 import { createExperiment, type Experiment, requireExperiment } from './experiments.ts';
 import { runDoctor } from './handlers/doctor.ts';
 import { evaluationHandlers } from './handlers/evaluation.ts';
+import { createExportHandlers } from './handlers/export.ts';
 import { integrityHandlers } from './handlers/integrity.ts';
 import { modelHandlers } from './handlers/models.ts';
 import type { HandlerParts } from './handlers/parts.ts';
@@ -56,6 +57,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
     open: (target) => world.openVocabulary(target, store),
     keyOf: (target) => target.key,
   });
+  const exporting = createExportHandlers({ store, world, lease, runner });
   const parts: HandlerParts = { store, logger, version };
   const startedAt = Date.now();
   const runOf = (name: string) => runner.active().find((run) => run.order.name === name);
@@ -64,6 +66,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
     ...modelHandlers(parts),
     ...taskHandlers,
     ...evaluationHandlers({ store, runner }),
+    ...exporting.handlers,
     ...integrityHandlers(store),
     ...windowHandlers({ store, vocabulary }),
     'engine.info': async () => ({
@@ -145,7 +148,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
     shutdown: async (mode) => {
       const runs = runner.active();
       for (const run of runs) run.stop(mode);
-      await Promise.all(runs.map((run) => run.ended));
+      await Promise.all([...runs.map((run) => run.ended), exporting.stop()]);
       await lease.dispose();
       await vocabulary.dispose();
       store.close();

@@ -3,6 +3,7 @@ import { DomainEvent, RunState, Split, StageName } from '../domain/events.ts';
 import { MemoryPlan } from '../domain/memory-plan.ts';
 import { Deliverable, Domain } from '../domain/task.ts';
 import { evaluationMethods } from './evaluation.ts';
+import { exportMethods } from './export.ts';
 import { FindingCounts, GateSummary, integrityMethods } from './integrity.ts';
 import { windowMethods } from './windows.ts';
 
@@ -186,6 +187,7 @@ export const engineMethods = {
     z.object({ attempts: z.number().int(), bytes: z.number(), kept: z.number().int() }),
   ),
   ...evaluationMethods,
+  ...exportMethods,
   ...integrityMethods,
   ...windowMethods,
   /**
