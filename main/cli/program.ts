@@ -3,12 +3,14 @@ import { MassError } from '../common/base/errors.ts';
 import { type CommandContext, type CommandResult, connectTo, dataFolderOf } from './command-context.ts';
 import { demo } from './commands/demo.ts';
 import { compare, evaluations, rollout } from './commands/evaluate.ts';
+import { type ExportGiven, exportGeneration } from './commands/export.ts';
 import { decideGate, findings, gates } from './commands/integrity.ts';
 import * as library from './commands/library.ts';
 import { cycleStages, run } from './commands/run.ts';
 import { log, status, stop } from './commands/watch.ts';
+import { inspectWindows } from './commands/windows.ts';
 import { exitCodes } from './exit-codes.ts';
-import { cycleOptions, cyclesOf, generationNumber, positiveInteger, taskList } from './options.ts';
+import { cycleOptions, cyclesOf, generationNumber, inspectOption, positiveInteger, taskList } from './options.ts';
 import { createReporter, silentReporter } from './render/reporter.ts';
 
 export interface ProgramOptions {
@@ -114,14 +116,33 @@ function addRuns(program: Command, perform: Perform): void {
       const stages = cycleStages.slice(0, given.until === undefined ? undefined : cycleStages.indexOf(given.until) + 1);
       return perform((context) => run(context, { name, stages, tasks: given.tasks, cycles: cyclesOf(given) }));
     });
-  for (const stage of cycleStages) {
-    command(program, `${stage} <name>`, `run only the stage ${stage}`, `mass ${stage} first`)
+  for (const stage of new Set([...cycleStages, 'render' as const])) {
+    const only = command(program, `${stage} <name>`, `run only the stage ${stage}`, `mass ${stage} first`)
       .addOption(tasksOption())
       .addOption(cycleOptions.cycle())
-      .action((name: string, given: { tasks?: string[]; cycle?: number }) =>
-        perform((context) => run(context, { name, stages: [stage], tasks: given.tasks, cycles: cyclesOf(given) })),
-      );
+      .action((name: string, given: { tasks?: string[]; cycle?: number; inspect?: string | true }) => {
+        const { tasks, cycle, inspect } = given;
+        if (inspect === undefined)
+          return perform((context) => run(context, { name, stages: [stage], tasks, cycles: cyclesOf(given) }));
+        return perform((context) =>
+          inspectWindows(context, { name, cycle, episode: inspect === true ? null : inspect }),
+        );
+      });
+    if (stage === 'render') only.addOption(inspectOption());
   }
+  command(
+    program,
+    'export <name>',
+    'run only the stage export: the trained adapter becomes the next generation; or merge one',
+    'mass export first --checkpoint 150 --note "the later ones overfit"\n  mass export first --merge --type q8_0 --out ./first-L1',
+  )
+    .addOption(new Option('--cycle <n>', 'of this cycle (default: 1)').argParser(positiveInteger))
+    .option('--checkpoint <step>', 'this checkpoint, not the one of lowest validation loss', positiveInteger)
+    .option('--note <text>', 'why that one')
+    .option('--merge', 'write L(cycle) as one model: BF16 safetensors and a GGUF')
+    .addOption(new Option('--type <type>', 'of the merged GGUF (default: bf16)').choices(['bf16', 'f16', 'q8_0']))
+    .option('--out <folder>', 'new folder for the merged model')
+    .action((name: string, given: ExportGiven) => perform((context) => exportGeneration(context, name, given)));
   command(program, 'demo', 'a small real cycle on a small real model', 'mass demo --data .mass').action(() =>
     perform(demo),
   );
