@@ -18,12 +18,14 @@ _STRING, _ARRAY = 8, 9
 
 
 class GgufHeader:
-    """`tensors`: name -> shape as (rows, columns), row-major like torch's."""
+    """`tensors`: name -> shape as (rows, columns), row-major like torch's. `places`: name -> number format (ggml's
+    enumeration) and the position of its first byte in the file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._values: dict[str, Any] = {}
         self.tensors: dict[str, tuple[int, ...]] = {}
+        self.places: dict[str, tuple[int, int]] = {}
         if not os.path.isfile(path):
             raise TrainerError("not_found", f"The model file is not there: {path}.")
         try:
@@ -45,8 +47,12 @@ class GgufHeader:
             name, cursor = _string(data, cursor)
             dimensions, cursor = _scalar(data, cursor, "<I")
             shape = struct.unpack_from(f"<{dimensions}Q", data, cursor)
-            cursor += 8 * dimensions + 4 + 8  # then the number format and the offset
+            self.places[name] = struct.unpack_from("<IQ", data, cursor + 8 * dimensions)
+            cursor += 8 * dimensions + 4 + 8
             self.tensors[name] = tuple(reversed(shape))
+        alignment = self.number("general.alignment") or 32
+        start = -(-cursor // alignment) * alignment
+        self.places = {name: (kind, start + offset) for name, (kind, offset) in self.places.items()}
 
     @property
     def architecture(self) -> str:

@@ -2,7 +2,8 @@
 
 Windows hold ids that the served model sampled. If the weights to be trained number their tokens otherwise, training
 runs, the loss falls, and the result is broken without a sign. So, before the weights are read: the tables id -> token,
-the special tokens and the merges are equal, hostile text becomes the same ids, and there are embeddings for every id.
+the special tokens and the merges are equal, hostile text becomes the same ids, and there are embeddings for every id,
+equal but for rounding where they are sampled.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Callable
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 from .base import load_config
+from .embedding_rows import compare_embeddings
 from .errors import TrainerError
 from .gguf_file import GgufHeader
 from .hostile import CORPUS
@@ -57,13 +59,17 @@ def prove_identity(base: Base, served_gguf: str, largest_id: int, log: Log) -> N
         raise TrainerError(
             "invalid_input", f"The windows hold id {largest_id}, and the vocabulary ends at {served.size - 1}: render again."
         )
+    if not (base.kind == "gguf" and _same_file(base.path, served_gguf)):
+        meant = [token for token in range(served.size) if not served.placeholder(token)]
+        special = [token for token in meant if served.type_of(token) in (CONTROL, USER_DEFINED)]
+        compare_embeddings(base, served.header, (special, meant), log)
 
 
 class Vocabulary:
     """The tokenizer a GGUF describes. `pre` is None for those that do not cut text by an expression (SentencePiece)."""
 
     def __init__(self, header: GgufHeader) -> None:
-        self.name = os.path.basename(header.path)
+        self.header, self.name = header, os.path.basename(header.path)
         self.tokens = header.strings("tokenizer.ggml.tokens")
         self.types = [int(kind) for kind in header.value("tokenizer.ggml.token_type") or []]
         self.merges = header.strings("tokenizer.ggml.merges")
