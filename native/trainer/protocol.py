@@ -141,7 +141,7 @@ def parse_line(line: bytes | str) -> Command:
         raise TrainerError("invalid_input", f"A command line may hold {MAX_LINE_BYTES} bytes; this one is longer.")
     try:
         data = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # the latter: a hundred thousand brackets
         raise TrainerError("invalid_input", "A command line must be one JSON object; this line is not JSON.") from error
     if not isinstance(data, dict) or not isinstance(data.get("kind"), str):
         raise TrainerError("invalid_input", 'A command line must be a JSON object with a text field "kind".')
