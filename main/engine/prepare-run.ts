@@ -9,11 +9,13 @@ import type { Stage } from './runner/stage.ts';
 import { type GenerationTarget, serveTarget } from './serve-target.ts';
 import { collectStage } from './stages/collect.ts';
 import { compareStage } from './stages/compare.ts';
+import { exportStage } from './stages/export.ts';
 import { rankStage } from './stages/rank.ts';
 import { renderStage } from './stages/render.ts';
 import { rolloutStage } from './stages/rollout.ts';
 import { searchStage } from './stages/search.ts';
 import { selectStage } from './stages/select.ts';
+import { trainStage } from './stages/train.ts';
 import type { Store } from './store/store.ts';
 import type { RunWorld } from './world.ts';
 
@@ -72,6 +74,8 @@ export async function prepareRun(
       rankStage(services),
       selectStage(services),
       renderStage(services),
+      trainStage(services),
+      exportStage(services),
       ...(order.subject === undefined
         ? []
         : [rolloutStage(services, order.subject), compareStage(services, order.subject)]),

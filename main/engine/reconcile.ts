@@ -4,7 +4,7 @@ import type { Store } from './store/store.ts';
 
 /**
  * What a dead engine left open is closed as `interrupted` before anything new starts: its attempts keep their
- * workspaces, their episodes are open again, and its runs say why they ended.
+ * workspaces, their episodes are open again, its trainings stand at their checkpoints, and its runs say why they ended.
  */
 export function reconcile(store: Store): number {
   const events: DomainEvent[] = [];
@@ -18,6 +18,15 @@ export function reconcile(store: Store): number {
       haltReason: null,
       ending: 'The engine ended while this attempt ran.',
       ...nothingDone,
+    });
+  for (const { trainingId, experimentId, fromStep } of store.trainings.running())
+    events.push({
+      type: 'training.ended',
+      trainingId,
+      experimentId,
+      state: 'stopped',
+      step: store.trainings.steps(trainingId).at(-1)?.step ?? fromStep,
+      message: 'The engine ended while this trained; it goes on from the newest checkpoint.',
     });
   for (const run of store.experiments.openRuns()) {
     const message = 'The engine ended while this ran; run again to continue.';

@@ -60,7 +60,7 @@ describe('a private Python environment', () => {
   });
 
   it.each([
-    ['too little space', { bytes: 1e18 }, 'prerequisite', 'free; free space'],
+    ['too little space', { bytes: 1e18 }, 'prerequisite', 'are free; free'],
     ['packages that cannot be had', { pipArguments: ['--no-index', 'no-such-package'] }, 'infrastructure', 'fetched'],
     ['packages that do not load', { modules: ['no_such_module'] }, 'infrastructure', 'do not load'],
   ])('%s leaves nothing behind', async (_what, change, code, words) => {

@@ -1,12 +1,13 @@
 import { execFile, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import fs from 'node:fs';
-import { chmod, lstat, mkdir, readdir, readFile, rename, rm, statfs, writeFile } from 'node:fs/promises';
+import { chmod, lstat, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
 import { z } from 'zod';
 import { cancelled, MassError } from '../../common/base/errors.ts';
+import { requireFreeBytes } from '../../node/free-disk.ts';
 
 /** A private Python environment, as it is to be. */
 export interface VenvRecipe {
@@ -53,7 +54,7 @@ const READY_FILE = 'mass-ready.json';
 const INSTALL_HINT =
   'install Python 3.11 to 3.13 with its venv module (Debian: `apt-get install -y python3 python3-venv`)';
 /** A package of this size is worth a line of its own while it is fetched. */
-const LARGE_DOWNLOAD = /^\s*Downloading (\S+)\s+\(((?:\d{2,}|\d)(?:\.\d+)?) (MB|GB)\)/;
+const LARGE_DOWNLOAD = /^\s*Downloading (\S+)\s+\((\d+(?:\.\d+)?) (MB|GB)\)/;
 const LARGE_MB = 50;
 const Ready = z.strictObject({ requirements: z.string(), version: z.string(), basePrefix: z.string() });
 type Ready = z.infer<typeof Ready>;
@@ -144,7 +145,7 @@ async function build({ folder, hash, recipe, options }: BuildTarget): Promise<Re
   const progress = options.onProgress ?? ((): void => undefined);
   const { signal } = options;
   await mkdir(options.root, { recursive: true, mode: 0o700 });
-  await requireSpace(options.root, recipe.bytes);
+  await requireFreeBytes(options.root, recipe.bytes, 'The Python environment');
   const python = await findPython(options);
   await removeAbandoned(folder);
   const temporary = `${folder}.${process.pid}.tmp`;
@@ -174,17 +175,6 @@ async function build({ folder, hash, recipe, options }: BuildTarget): Promise<Re
   } finally {
     await removeFolder(temporary);
   }
-}
-
-async function requireSpace(root: string, bytes: number): Promise<void> {
-  const { bavail, bsize } = await statfs(root);
-  if (bavail * bsize >= bytes) return;
-  const gigabytes = (count: number): string => `${(count / 1e9).toFixed(1)} GB`;
-  throw new MassError(
-    'prerequisite',
-    `The Python environment needs ${gigabytes(bytes)} and ${root} has ${gigabytes(bavail * bsize)} free; free space, then run again.`,
-    { details: { neededBytes: bytes, freeBytes: bavail * bsize } },
-  );
 }
 
 /** What builds of engines that are gone left behind. */

@@ -62,7 +62,7 @@ const sizes = ({ windows, tokens, labelledTokens }: WindowManifest['total']): st
   `${count(windows)} windows, ${count(labelledTokens)} of ${count(tokens)} tokens trained`;
 
 /** Everything the set depends on besides the recorded episodes, which never change. */
-function windowSetIdOf(services: CycleServices, context: StageContext): string {
+export function windowSetIdOf(services: CycleServices, context: StageContext): string {
   const { experimentId, cycle, config } = context;
   const { modelSha256, adapterSha256 } = services.generation;
   const key = { experimentId, cycle, render: config.render, modelSha256, adapterSha256 };

@@ -114,6 +114,7 @@ export function trainingRepository(db: Database.Database) {
     'SELECT * FROM trainings WHERE experimentId = @experimentId AND cycle = @cycle ORDER BY startedAt DESC, rowid DESC LIMIT 1',
   );
   const byId = db.prepare<[string], TrainingRow>('SELECT * FROM trainings WHERE trainingId = ?');
+  const running = db.prepare<[], TrainingRow>("SELECT * FROM trainings WHERE state = 'running' ORDER BY startedAt");
   const steps = ofTraining<TrainingStepRow>('training_steps');
   const validations = ofTraining<ValidationRow>('training_validations');
   const checkpoints = ofTraining<CheckpointRow>('checkpoints');
@@ -125,6 +126,8 @@ export function trainingRepository(db: Database.Database) {
     /** The newest training of a cycle. */
     ofCycle: (key: CycleKey) => newest.get(key),
     byId: (trainingId: string) => byId.get(trainingId),
+    /** Those that a live engine trains, or a dead one left. */
+    running: () => running.all(),
     steps: (trainingId: string) => steps.all(trainingId),
     validations: (trainingId: string) => validations.all(trainingId),
     checkpoints: (trainingId: string) => checkpoints.all(trainingId),
@@ -139,6 +142,9 @@ function projectionsOf(db: Database.Database) {
   const startAgain = db.prepare(
     `UPDATE trainings SET fromStep = @fromStep, orderHash = @orderHash, state = 'running', step = @fromStep,
      message = '', endedAt = NULL WHERE trainingId = @trainingId`,
+  );
+  const undone = ['training_steps', 'training_validations'].map((table) =>
+    db.prepare(`DELETE FROM ${table} WHERE trainingId = @trainingId AND step > @fromStep`),
   );
   const end = db.prepare(
     'UPDATE trainings SET state = @state, step = @step, message = @message, endedAt = @at WHERE trainingId = @trainingId',
@@ -155,6 +161,8 @@ function projectionsOf(db: Database.Database) {
   ]);
   return {
     'training.started': (event, { at }) => {
+      // What the dead one did after its newest checkpoint is done again.
+      for (const undo of undone) undo.run(event);
       if (startAgain.run({ ...event }).changes > 0) return;
       start.run({ ...event, startedAt: at, state: 'running', step: event.fromStep, message: '', endedAt: null });
     },
