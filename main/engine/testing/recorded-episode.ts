@@ -126,8 +126,11 @@ export class EpisodeRecorder {
     return threadId;
   }
 
-  /** Returns the completion's id: `<thread>#<number within the attempt>`. */
-  async answer(thread: string, { messages, message, sampledIds, finishReason }: RecordedAnswer): Promise<string> {
+  /** The completion's id is `<thread>#<number within the attempt>`. */
+  async answer(
+    thread: string,
+    { messages, message, sampledIds, finishReason }: RecordedAnswer,
+  ): Promise<{ completionId: string; promptTokens: number }> {
     const owner = this.#owner;
     const sampling = { temperature: 0.6, topP: 0.95, topK: 20, seed: 1, maxTokens: 4096, thinking: this.#thinking };
     const tools = [...this.#tools];
@@ -175,7 +178,7 @@ export class EpisodeRecorder {
     const known = { message, sampledIds, thinking: this.#thinking, truncated: ended === 'length', stopTexts: [] };
     await this.#vocabulary.learn({ owner, tools, answers: [known] });
     this.#answers++;
-    return completionId;
+    return { completionId, promptTokens: promptIds.length };
   }
 
   /** The vocabulary forgets what it was told while recording. */
