@@ -37,3 +37,9 @@ export function cyclesOf({
   if (cycles !== undefined) return Array.from({ length: cycles }, (_, i) => i + 1);
   return cycle === undefined ? undefined : [cycle];
 }
+
+export const inspectOption = () =>
+  new Option(
+    '--inspect [episode]',
+    'render nothing: show what an episode (<task>/<run>) will train; without a name, list them',
+  ).conflicts('tasks');
