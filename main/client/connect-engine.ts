@@ -1,10 +1,11 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fromErrorData, MassError } from '../common/base/errors.ts';
 import { EngineFile, engineFileName, startErrorFileName } from '../common/protocol/engine-file.ts';
 import { ErrorDataSchema } from '../common/protocol/error-data.ts';
+import { diskFull, leastFreeBytes } from '../node/disk-error.ts';
 import { isSameProcess } from '../node/process-identity.ts';
 import { projectRoot } from '../node/project-root.ts';
 import { type EngineConnection, openConnection } from './connection.ts';
@@ -101,6 +102,7 @@ async function spawnEngine(dataFolder: string, entry: string): Promise<ChildProc
     rmSync(join(dataFolder, startErrorFileName), { force: true });
     log = openSync(logPath(dataFolder), 'a', 0o600);
   } catch (error) {
+    if (isFull(dataFolder)) throw diskFull({ cause: error });
     throw new MassError('prerequisite', `${dataFolder} cannot be written; choose another folder with --data.`, {
       cause: error,
     });
@@ -126,8 +128,18 @@ async function spawnEngine(dataFolder: string, entry: string): Promise<ChildProc
 function readStartError(dataFolder: string, child: ChildProcess): MassError {
   const parsed = ErrorDataSchema.safeParse(readJson(join(dataFolder, startErrorFileName)));
   if (parsed.success) return fromErrorData(parsed.data);
+  if (isFull(dataFolder)) return diskFull({}); // not even the file with its error could be written
   const how = child.signalCode ?? `code ${child.exitCode}`;
   return new MassError('infrastructure', `The engine ended while starting (${how}); see ${logPath(dataFolder)}.`);
+}
+
+function isFull(dataFolder: string): boolean {
+  try {
+    const { bavail, bsize } = statfsSync(dataFolder);
+    return bavail * bsize < leastFreeBytes;
+  } catch {
+    return false; // no such folder: something else is wrong
+  }
 }
 
 const logPath = (dataFolder: string): string => join(dataFolder, 'logs', 'engine.log');

@@ -1,4 +1,4 @@
-import { MassError } from '../common/base/errors.ts';
+import { MassError, toErrorData } from '../common/base/errors.ts';
 import type { Logger } from '../common/base/logger.ts';
 import type { StoredEvent } from '../common/domain/events.ts';
 import type { EngineHandlers } from '../node/engine-handlers.ts';
@@ -39,6 +39,8 @@ export interface Engine {
   idle(): boolean;
 }
 
+const settleMs = 5000;
+
 /** Opens the data folder and closes what a dead predecessor left open. The caller holds the folder's lock. */
 export async function createEngine(options: EngineOptions): Promise<Engine> {
   const { dataFolder, version, logger } = options;
@@ -49,6 +51,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   const lease = createDeviceLease<GenerationTarget>((target) => world.serve(target, store));
   const runner = createRunner({
     append: (...events) => void store.append(...events),
+    appendEnd: store.appendEnd,
     gates: store.integrity.gates,
     prepare: (order, signal) => prepareRun({ store, world, lease, logger }, order, signal),
     logger,
@@ -61,6 +64,16 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
   const parts: HandlerParts = { store, logger, version };
   const startedAt = Date.now();
   const runOf = (name: string) => runner.active().find((run) => run.order.name === name);
+
+  // What could not be written while the disk was full is written soon after there is room, also when nothing happens.
+  const settle = (): void => {
+    try {
+      store.commitOwed();
+    } catch (error) {
+      logger.log('warn', 'How something ended cannot be written yet.', { error: toErrorData(error) });
+    }
+  };
+  const settling = setInterval(settle, settleMs).unref();
 
   const handlers: EngineHandlers = {
     ...modelHandlers(parts),
@@ -149,6 +162,8 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       const runs = runner.active();
       for (const run of runs) run.stop(mode);
       await Promise.all([...runs.map((run) => run.ended), exporting.stop()]);
+      clearInterval(settling);
+      settle();
       await lease.dispose();
       await vocabulary.dispose();
       store.close();

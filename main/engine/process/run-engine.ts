@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, rmSync, writeSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { MassError, toErrorData } from '../../common/base/errors.ts';
@@ -7,6 +7,7 @@ import type { Logger } from '../../common/base/logger.ts';
 import type { StoredEvent } from '../../common/domain/events.ts';
 import { type EngineFile, engineFileName, startErrorFileName } from '../../common/protocol/engine-file.ts';
 import { writeFileAtomic } from '../../node/atomic-file.ts';
+import { diskError } from '../../node/disk-error.ts';
 import type { EngineHandlers } from '../../node/engine-handlers.ts';
 import { processIdentity } from '../../node/process-identity.ts';
 import { type EngineServer, startEngineServer } from '../server/engine-server.ts';
@@ -32,6 +33,8 @@ const defaultIdleMs = 15 * 60_000;
 /** The life of an engine process: lock, open, listen, publish engine.json; ends with the process's exit. */
 export async function runEngineProcess(argv: readonly string[], options: EngineProcessOptions): Promise<void> {
   let dataFolder: string | null = null;
+  // Node's own warnings go there too, and its file may be on a full disk.
+  process.stderr.on('error', () => undefined);
   try {
     const order = parseOrder(argv);
     dataFolder = order.dataFolder;
@@ -147,7 +150,7 @@ function once<A>(action: (argument: A) => void): (argument: A) => void {
 
 /** To the log, which is also what a person who starts this by hand sees, and to the client that waits for a start. */
 function reportStartError(dataFolder: string | null, error: unknown): void {
-  const data = toErrorData(error);
+  const data = toErrorData(diskError(error) ?? error);
   stderrLogger().log('error', 'The engine cannot start.', { error: data });
   if (dataFolder === null) return;
   try {
@@ -157,9 +160,16 @@ function reportStartError(dataFolder: string | null, error: unknown): void {
   }
 }
 
+/** Written at once and past `process.stderr`, which ends the process when the disk of its file is full. */
 function stderrLogger(): Logger {
   return {
-    log: (level, message, fields) =>
-      void process.stderr.write(`${JSON.stringify({ at: new Date().toISOString(), level, message, ...fields })}\n`),
+    log: (level, message, fields) => {
+      const line = JSON.stringify({ at: new Date().toISOString(), level, message, ...fields });
+      try {
+        writeSync(process.stderr.fd, `${line}\n`);
+      } catch {
+        // A full disk or a reader that left: a line that cannot be written must not end the engine.
+      }
+    },
   };
 }

@@ -1,7 +1,7 @@
 import { isCancelled, MassError, toErrorData } from '../../common/base/errors.ts';
 import type { Logger } from '../../common/base/logger.ts';
 import type { ExperimentConfig } from '../../common/domain/config.ts';
-import type { RunState, StageName } from '../../common/domain/events.ts';
+import type { DomainEvent, RunState, StageName } from '../../common/domain/events.ts';
 import { newId } from '../../node/ids.ts';
 import { createGate, type GateParts } from './gates.ts';
 import { createSlots } from './slots.ts';
@@ -29,6 +29,8 @@ export interface RunEnd {
 
 /** What the runner needs of the world: a log to append to, the gates in it, and stages made for one run. */
 export interface RunnerParts extends GateParts {
+  /** As `append`, and never fails because the disk is full: see the store. */
+  readonly appendEnd: (...events: DomainEvent[]) => void;
   readonly prepare: (
     order: RunOrder,
     signal: AbortSignal,
@@ -118,7 +120,7 @@ interface RunInput {
 
 async function runStages(parts: RunnerParts, { order, context, runId }: RunInput): Promise<RunEnd> {
   const end = await attempt();
-  parts.append({
+  parts.appendEnd({
     type: 'run.ended',
     runId,
     experimentId: order.experimentId,
@@ -188,7 +190,7 @@ async function runStage(
   } catch (error) {
     const { code, message } = toErrorData(error);
     const state = isCancelled(error) ? 'stopped' : code === 'gate' ? 'gated' : 'failed';
-    parts.append({ type: 'stage.ended', ...key, state, message });
+    parts.appendEnd({ type: 'stage.ended', ...key, state, message });
     throw error;
   }
 }

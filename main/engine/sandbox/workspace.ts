@@ -1,6 +1,7 @@
 import { chmod, chown, lchown, lstat, mkdir, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { MassError } from '../../common/base/errors.ts';
+import { diskError } from '../../node/disk-error.ts';
 import type { Owner } from './sandbox.ts';
 
 /** Makes an empty folder that only its owner can enter. Fails with `conflict` when it exists. */
@@ -12,6 +13,8 @@ export async function makeWorkspace(folder: string, owner: Owner | null): Promis
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST')
       throw new MassError('conflict', `The workspace ${folder} exists already; choose a new path.`, { cause: error });
+    const full = diskError(error);
+    if (full) throw full;
     throw new MassError(
       'infrastructure',
       `The workspace ${folder} cannot be made; check the disk and its permissions.`,

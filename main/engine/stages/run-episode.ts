@@ -3,9 +3,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { cancelled, isCancelled, MassError, toErrorData } from '../../common/base/errors.ts';
 import type { EventOf, StageName } from '../../common/domain/events.ts';
 import type { Task } from '../../common/domain/task.ts';
+import { diskError } from '../../node/disk-error.ts';
 import { newId } from '../../node/ids.ts';
 import type { EpisodeResult } from '../agents/agent-runtime.ts';
 import type { StageContext } from '../runner/stage.ts';
+import { refusingFullDisk, requireDiskSpace } from '../sandbox/full-disk.ts';
 import type { AttemptRow, EpisodeRow } from '../store/repositories/episodes.ts';
 import type { CycleServices } from './services.ts';
 import { threadRecorder } from './thread-recorder.ts';
@@ -43,8 +45,10 @@ export async function runEpisode(
     if (settled) return settled;
     if (context.signal.aborted) throw cancelled();
     try {
+      await requireDiskSpace(services.dataFolder);
       await runAttempt(services, context, { episode, spec });
-    } catch (error) {
+    } catch (thrown) {
+      const error = diskError(thrown) ?? thrown;
       if (!worthRetrying(error) || retry + 1 >= MAX_ATTEMPTS_PER_RUN) throw error;
       services.logger.log('warn', 'An attempt ended by infrastructure and will be retried.', {
         episodeId: episode.episodeId,
@@ -127,7 +131,7 @@ async function runAttempt(
       prompt: spec.prompt,
       workspace: absolute,
       endpoint,
-      sandbox,
+      sandbox: refusingFullDisk(sandbox),
       sandboxLimits: config.sandbox,
       executor: config.executor,
       sampling: config.sampling,
@@ -174,7 +178,7 @@ function attemptEnder({ store }: CycleServices, key: AttemptKey) {
     fail(error: unknown): void {
       if (store.episodes.attemptById(key.attemptId)?.outcome) return; // settled, and something after it failed
       const { message, cause } = toErrorData(error);
-      store.append({
+      store.appendEnd({
         type: 'attempt.ended',
         ...key,
         outcome: isCancelled(error) ? 'cancelled' : 'infrastructure',

@@ -3,9 +3,11 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { MassError } from '../../common/base/errors.ts';
 import { DomainEvent, type EventType, type StoredEvent } from '../../common/domain/events.ts';
+import { diskError, isDiskError } from '../../node/disk-error.ts';
 import { resourcePath } from '../../node/project-root.ts';
 import { Artifacts } from './artifacts.ts';
 import { migrate } from './migrate.ts';
+import { withOwedEnds } from './owed-ends.ts';
 import type { EventContext, Projections } from './projection.ts';
 import { episodeRepository } from './repositories/episodes.ts';
 import { experimentRepository } from './repositories/experiments.ts';
@@ -48,8 +50,10 @@ export function openStore(folder: string) {
     });
   };
   const transact = db.transaction((body: () => readonly DomainEvent[]) => write(body()));
+  let owed: readonly DomainEvent[] = [];
   const commit = (body: () => readonly DomainEvent[]): StoredEvent[] => {
-    const stored = guarded(() => transact.immediate(body));
+    const stored = guarded(() => transact.immediate(() => [...owed, ...body()]));
+    owed = [];
     for (const listener of listeners) listener(stored);
     return stored;
   };
@@ -63,10 +67,29 @@ export function openStore(folder: string) {
     folder,
     artifacts,
     ...repositories,
+    experiments: { ...repositories.experiments, ...withOwedEnds(repositories.experiments, () => owed) },
     /** Appends events and their rows; all or nothing. */
     append: (...events: DomainEvent[]) => commit(() => events),
     /** As `append`, for events whose bodies are put into `artifacts` by `body`: bodies and events commit together. */
     appendWith: (body: () => readonly DomainEvent[]) => commit(body),
+    /**
+     * As `append`, for events that end what was begun. One that a full disk refuses is kept in memory and committed
+     * before the next event, whichever comes: how something ended is not lost, and the end itself does not fail.
+     */
+    appendEnd: (...events: DomainEvent[]): void => {
+      try {
+        commit(() => events);
+      } catch (error) {
+        if (!isDiskError(error)) throw error;
+        owed = [...owed, ...events];
+      }
+    },
+    /** What `appendEnd` could not commit yet. */
+    owed: (): readonly DomainEvent[] => owed,
+    /** Commits what is owed. Errors: `prerequisite` while the disk is still full. */
+    commitOwed: (): void => {
+      if (owed.length > 0) commit(() => []);
+    },
     eventsSince: (after: number, limit: number, experimentId: string | null = null): StoredEvent[] =>
       since.all({ after, limit, experimentId }).map(parseEventRow),
     lastSeq: () => lastSeq.get()?.seq ?? 0,
@@ -148,6 +171,8 @@ function openDatabase(folder: string): Database.Database {
     db.pragma('busy_timeout = 5000');
     return db;
   } catch (cause) {
+    const full = diskError(cause);
+    if (full) throw full;
     throw new MassError(
       'prerequisite',
       `The data folder ${folder} cannot be opened for writing; choose another with --data or correct its permissions.`,
@@ -156,19 +181,11 @@ function openDatabase(folder: string): Database.Database {
   }
 }
 
-/** SQLite's own words for a full disk do not say what to do. */
 function guarded<T>(body: () => T): T {
   try {
     return body();
   } catch (cause) {
-    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : '';
-    if (code === 'SQLITE_FULL' || code === 'ENOSPC' || code.startsWith('SQLITE_IOERR'))
-      throw new MassError(
-        'prerequisite',
-        'The disk of the data folder is full or failing; free space, then resume. Everything finished so far is kept.',
-        { details: { code }, cause },
-      );
-    throw cause;
+    throw diskError(cause) ?? cause;
   }
 }
 

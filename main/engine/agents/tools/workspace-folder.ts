@@ -2,6 +2,7 @@ import { constants, type Stats } from 'node:fs';
 import type { FileHandle } from 'node:fs/promises';
 import { lstat, mkdir, open } from 'node:fs/promises';
 import { MassError } from '../../../common/base/errors.ts';
+import { diskError } from '../../../node/disk-error.ts';
 import type { Owner } from '../../sandbox/sandbox.ts';
 
 const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = constants;
@@ -141,8 +142,11 @@ export function fileError(error: unknown, name: string): unknown {
     case 'ENXIO':
       return refuse(`"${name}" changed while it was used; list the files and try again.`, error);
     default:
-      return new MassError('infrastructure', `The workspace cannot be used ("${name}"); check the disk.`, {
-        cause: error,
-      });
+      return (
+        diskError(error) ??
+        new MassError('infrastructure', `The workspace cannot be used ("${name}"); check the disk.`, {
+          cause: error,
+        })
+      );
   }
 }
