@@ -43,3 +43,7 @@ export const inspectOption = () =>
     '--inspect [episode]',
     'render nothing: show what an episode (<task>/<run>) will train; without a name, list them',
   ).conflicts('tasks');
+
+export const inspectExamples = `  mass render first --inspect
+  mass render first --inspect drug-safety/3 | less
+  FORCE_COLOR=1 mass render first --inspect drug-safety/3 | less -R`;

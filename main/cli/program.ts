@@ -10,7 +10,15 @@ import { cycleStages, run } from './commands/run.ts';
 import { log, status, stop } from './commands/watch.ts';
 import { inspectWindows } from './commands/windows.ts';
 import { exitCodes } from './exit-codes.ts';
-import { cycleOptions, cyclesOf, generationNumber, inspectOption, positiveInteger, taskList } from './options.ts';
+import {
+  cycleOptions,
+  cyclesOf,
+  generationNumber,
+  inspectExamples,
+  inspectOption,
+  positiveInteger,
+  taskList,
+} from './options.ts';
 import { createReporter, silentReporter } from './render/reporter.ts';
 
 export interface ProgramOptions {
@@ -128,7 +136,7 @@ function addRuns(program: Command, perform: Perform): void {
           inspectWindows(context, { name, cycle, episode: inspect === true ? null : inspect }),
         );
       });
-    if (stage === 'render') only.addOption(inspectOption());
+    if (stage === 'render') only.addOption(inspectOption()).addHelpText('after', inspectExamples);
   }
   command(
     program,

@@ -63,10 +63,10 @@ describe('a window as text', () => {
       [
         '=== window 1 of 2: subagent "checker", 76 tokens, 28 trained ===',
         'thread at_1:t1',
-        '# <s>',
-        '# Be brief.',
-        '# <u>',
-        '# Go.',
+        '| <s>',
+        '| Be brief.',
+        '| <u>',
+        '| Go.',
         '~ <a>',
         '~ Old.',
         '  <a>',
@@ -118,7 +118,7 @@ describe('the head of an episode', () => {
       '+ trained: the model sampled it, and learns to say it',
       '  masked: read, not learned',
       '~ masked: repeated from an earlier window or an earlier question',
-      '# masked: system prompt and first message, in every window',
+      '| masked: system prompt and first message, in every window',
       '"·" after the sign: the line goes on from the one above.',
       '',
       "Removed from the orchestrator's first message (37 characters):",
@@ -128,6 +128,9 @@ describe('the head of an episode', () => {
       '',
       "Still said in trained answers: 2 of the workflow's 8 runs of 3 words (25%). Marked below: [[like this]].",
       '  "check each number" in window 1',
+      '',
+      'window  conversation        tokens  header |  overlap ~  masked  trained +',
+      '     1  subagent "checker"      76        22          9      17         28',
     ]);
   });
 
@@ -158,7 +161,7 @@ it('a window set is told episode by episode, with the command that looks into on
     'episode  split  windows  tokens  trained  workflow still said',
     'one/3    train        1     100       40               2 of 8',
     '',
-    'Look into one with: mass render first --inspect one/3',
+    'Look into one with: mass render first --inspect one/3 | less',
   ]);
 });
 

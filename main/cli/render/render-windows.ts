@@ -32,7 +32,9 @@ export function renderWindowSet(name: string, set: WindowSetSummary): string {
     '',
     table(['episode', 'split', 'windows', 'tokens', 'trained', 'workflow still said'], rows, { right: [2, 3, 4, 5] }),
     '',
-    ...(first === undefined ? [] : [`Look into one with: mass render ${name} --inspect ${first.taskId}/${first.run}`]),
+    ...(first === undefined
+      ? []
+      : [`Look into one with: mass render ${name} --inspect ${first.taskId}/${first.run} | less`]),
   ]
     .join('\n')
     .trimEnd();
@@ -62,8 +64,25 @@ export function renderEpisodeHead(episode: EpisodeWindows, paint: Paint): string
           '',
           ...survivorLines(episode, paint),
         ]),
+    '',
+    windowTable(episode.windows),
   ].join('\n');
 }
+
+function windowTable(windows: readonly Window[]): string {
+  const tokensOf = ({ blocks }: Window, wanted: Part): string =>
+    formatCount(blocks.reduce((sum, { part, start, end }) => sum + (part === wanted ? end - start : 0), 0));
+  const rows = windows.map((window, i) => [
+    String(i + 1),
+    whose(window),
+    formatCount(window.length),
+    ...(['header', 'overlap', 'context', 'loss'] as const).map((part) => tokensOf(window, part)),
+  ]);
+  const head = ['window', 'conversation', 'tokens', 'header |', 'overlap ~', 'masked', 'trained +'];
+  return table(head, rows, { right: [0, 2, 3, 4, 5, 6] });
+}
+
+const whose = ({ role, thread }: Window): string => (thread === role ? role : `${role} "${printable(thread)}"`);
 
 const meaning: Readonly<Record<Part, string>> = {
   loss: 'trained: the model sampled it, and learns to say it',
@@ -96,9 +115,8 @@ export interface WindowPlace {
 
 /** A window in full: nothing is cut, and control characters are shown as U+FFFD. */
 export function renderWindow({ window, number, of }: WindowPlace, { blocks }: WindowText, paint: Paint): string {
-  const { role, thread, length, labelledTokens, threadId } = window;
-  const who = thread === role ? role : `${role} "${printable(thread)}"`;
-  const head = `=== window ${number} of ${of}: ${who}, ${formatCount(length)} tokens, ${formatCount(labelledTokens)} trained ===`;
+  const { length, labelledTokens, threadId } = window;
+  const head = `=== window ${number} of ${of}: ${whose(window)}, ${formatCount(length)} tokens, ${formatCount(labelledTokens)} trained ===`;
   const lines: string[] = [];
   let lineIsOpen = false;
   for (const { part, text } of joined(blocks)) {
@@ -128,7 +146,7 @@ function joined(blocks: WindowText['blocks']): { part: Part; text: string }[] {
   return out;
 }
 
-const signs: Readonly<Record<Part, string>> = { loss: '+', context: ' ', overlap: '~', header: '#' };
+const signs: Readonly<Record<Part, string>> = { loss: '+', context: ' ', overlap: '~', header: '|' };
 
 function line(part: Part, text: string, paint: Paint, goesOn = false): string {
   const colour = { loss: paint.trained, context: (same: string) => same, overlap: paint.overlap, header: paint.faint }[
