@@ -8,7 +8,15 @@ import { type CommandContext, type CommandResult, withEngine } from '../command-
 import { exitCodeOf, exitCodes } from '../exit-codes.ts';
 
 /** The stages of this version, in the order of a cycle. */
-export const cycleStages = ['search', 'collect', 'rank', 'select'] as const satisfies readonly StageName[];
+export const cycleStages = [
+  'search',
+  'collect',
+  'rank',
+  'select',
+  'render',
+  'train',
+  'export',
+] as const satisfies readonly StageName[];
 
 export interface RunOptions {
   readonly name: string;
