@@ -23,12 +23,13 @@ def read_vocabulary(folder: str) -> dict[str, Any]:
         kinds[entry["id"]] = gguf.TokenType.CONTROL if entry["special"] else gguf.TokenType.USER_DEFINED
     tokens = [text for text, _ in sorted(table.items(), key=lambda item: item[1])]
     merges = [m if isinstance(m, str) else " ".join(m) for m in described["model"]["merges"]]
+    weights = load_file(os.path.join(folder, "model.safetensors"))
     return {
         "tokens": tokens,
         "types": [kinds[i] for i in range(len(tokens))],
         "merges": merges,
         "end": table[end],
-        "embeddings": load_file(os.path.join(folder, "model.safetensors"))["model.embed_tokens.weight"],
+        "embeddings": next(weights[name] for name in weights if name.endswith("embed_tokens.weight")),
     }
 
 
