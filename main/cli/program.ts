@@ -124,7 +124,8 @@ function addRuns(program: Command, perform: Perform): void {
       const stages = cycleStages.slice(0, given.until === undefined ? undefined : cycleStages.indexOf(given.until) + 1);
       return perform((context) => run(context, { name, stages, tasks: given.tasks, cycles: cyclesOf(given) }));
     });
-  for (const stage of new Set([...cycleStages, 'render' as const])) {
+  // The stage export has a command of its own, with more options.
+  for (const stage of cycleStages.filter((one) => one !== 'export')) {
     const only = command(program, `${stage} <name>`, `run only the stage ${stage}`, `mass ${stage} first`)
       .addOption(tasksOption())
       .addOption(cycleOptions.cycle())
