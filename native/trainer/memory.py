@@ -21,7 +21,7 @@ from .machine import choose_device, choose_dtype, fast_kernels, free_bytes, set_
 from .protocol import Recipe, TrainOrder
 from .sampler import Sampler
 from .targets import FEED_FORWARD, expected_count, put_adapters
-from .windows import WindowSet
+from .windows import Window, WindowSet
 
 TILE = 1024
 SLACK = 1.15  # allocator rounding and fragmentation
@@ -172,23 +172,33 @@ def skeleton(order: TrainOrder) -> nn.Module:
 def count_operations(network: nn.Module, windows: WindowSet, recipe: Recipe) -> float:
     """Multiplications and additions of the whole run.
 
-    A token costs 2 per weight forward, again when computed again, and once more for the gradient of its input (frozen
-    weights have none): 6 P. Causal attention adds 2 T h per token and matrix product pair (half the square), forward
-    twice and backward 2.5 times. The head costs 4 per weight at labelled positions."""
+    A token costs 2 per weight forward, again when computed again, and once more for the gradient of its input: 6; an
+    adapter's weight has a gradient, too: 8. Causal attention adds 2 T h per token (two products, half the square),
+    forward twice and backward 2.5 times. The head costs 2 per weight at labelled positions, and its input's gradient
+    as much. Norms, convolutions and the chunk products of gated DeltaNet are a few per cent and left out."""
     config = network.config.get_text_config()
     stack = text_stack(network)
-    linear = sum(p.numel() for p in stack.layers.parameters() if p.dim() == 2)
+    frozen, adapters = (
+        sum(p.numel() for p in stack.layers.parameters() if p.dim() == 2 and p.requires_grad == trained)
+        for trained in (False, True)
+    )
     heads = config.num_attention_heads * (getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     attending = config.num_hidden_layers - (getattr(config, "layer_types", None) or []).count("linear_attention")
     head = config.vocab_size * config.hidden_size
 
-    def cost(length: int, labels: int, passes: float, attention: float) -> float:
-        return passes * linear * length + attention * 2 * attending * heads * length**2 + (passes / 1.5) * head * labels
+    def attention(length: int) -> int:
+        return 2 * attending * heads * length**2
+
+    def cost_of_training(w: Window) -> float:
+        return (6 * frozen + 8 * adapters) * w.length + 4.5 * attention(w.length) + 4 * head * w.labels
+
+    def cost_of_validation(w: Window) -> float:
+        return 2 * (frozen + adapters) * w.length + attention(w.length) + 2 * head * w.labels
 
     train = Sampler(windows.split("train"), recipe.orchestrator_share, recipe.seed).probabilities()
     by_index = {window.index: window for window in windows.windows}
-    per_draw = sum(p * cost(by_index[i].length, by_index[i].labels, 6, 4.5) for i, p in train.items())
-    once = sum(cost(w.length, w.labels, 2, 1) for w in windows.split("validate"))
+    per_draw = sum(p * cost_of_training(by_index[i]) for i, p in train.items())
+    once = sum(cost_of_validation(w) for w in windows.split("validate"))
     validations = 1 + math.ceil(recipe.steps / recipe.validate_every)
     return recipe.steps * recipe.windows_per_step * per_draw + validations * once
 
