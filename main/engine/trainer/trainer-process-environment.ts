@@ -19,5 +19,7 @@ export function trainerEnvironment(from: NodeJS.ProcessEnv): Record<string, stri
     PYTHONUTF8: '1',
     PYTHONUNBUFFERED: '1',
     HF_HUB_OFFLINE: '1',
+    // Bars fill the lines that are kept for the day it dies.
+    TQDM_DISABLE: '1',
   };
 }
