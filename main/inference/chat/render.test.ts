@@ -203,6 +203,24 @@ describe('recorded ids', () => {
     expect(setup.format.render(next, setup.ledger).promptIds.slice(0, made.soFar.length)).toEqual(made.soFar);
   });
 
+  it.each([
+    ['qwenLike', true, 'first </think>\n\nsaid</think>second', 'said</think>second'],
+    ['qwenLike', false, 'said</think>second', 'said</think>second'],
+    ['hermesLike', true, '<think>\nfirst\n</think>\n\nsaid</think>second', 'said</think>second'],
+    ['hermesLike', false, 'said</think>second', 'said</think>second'],
+  ] as const)('keep a </think> that was said: %s, thinking %s', (name, thinking, text, said) => {
+    const setup = setUp(templates[name]);
+    const asked: Message[] = [{ role: 'user', content: 'u' }];
+    const { message, soFar } = answer(setup, request(asked, { thinking }), text);
+    expect(message.content).toBe(said);
+    const prompt = (next: Message) =>
+      setup.format.render(request([...asked, message, next], { thinking }), setup.ledger).promptIds;
+    expect(prompt({ role: 'tool', toolCallId: 'c', content: 'r' }).slice(0, soFar.length)).toEqual(soFar);
+    expect(spelled(setup.model, prompt({ role: 'user', content: 'v' }))).toContain(
+      `<|im_start|>assistant\n${said}<|im_end|>`,
+    );
+  });
+
   it('of a model without reasoning stay whole where it says </think>', () => {
     const setup = setUp(chatMl);
     const asked: Message[] = [{ role: 'user', content: 'u' }];

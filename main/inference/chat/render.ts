@@ -218,7 +218,7 @@ class Splicer {
     const all = sampled.get(turn);
     if (message === undefined || message === null || all === undefined) return;
     const ids = this.#withoutEnd(all);
-    const closedAt = this.#closeOf(ids);
+    const closedAt = this.#saysClose(ids, message) ? -1 : this.#closeOf(ids);
     const unclosed = closedAt < 0 && this.#brokeOffThinking(message);
     if (keepsReasoning) {
       const prompt = closedAt >= 0 || unclosed ? this.#thinkingPrompt : this.#plainPrompt;
@@ -236,6 +236,13 @@ class Splicer {
     if (this.#thinkingPrompt.trimEnd().endsWith(openTag)) return true;
     const { model } = this.#options.source;
     return model.detokenize(ids.slice(0, 16), { special: true }).trimStart().startsWith(openTag);
+  }
+
+  /** The answer has no reasoning, for its text is all that was sampled; `</think>` in it is what the model said. */
+  #saysClose(ids: readonly number[], { content }: AssistantMessage): boolean {
+    const said = content.trim();
+    if (!said.includes(closeTag)) return false;
+    return this.#options.source.model.detokenize(ids, { special: true }).trimStart().startsWith(said);
   }
 
   /** Index of the id that ends the first `</think>`, which may be spelled with several ids; -1 without one. */
