@@ -11,6 +11,7 @@ import { cardPath } from '../export/generation-folder.ts';
 import { checkMerge, type MergeWish, mergeGeneration } from '../export/merge-generation.ts';
 import { requireTrained, trainedSteps } from '../export/trained-checkpoint.ts';
 import type { DeviceLease } from '../lease/lease.ts';
+import { withDevice } from '../lease/with-device.ts';
 import type { createRunner } from '../runner/runner.ts';
 import { adapterFile, type GenerationTarget } from '../serve-target.ts';
 import { trainerModelOf } from '../stages/adapter-lineage.ts';
@@ -151,7 +152,8 @@ async function mergeOf(
   const trainer = await world.openTrainer(signal, doing);
   const llamaCpp = await world.openLlamaSources(signal);
   doing('waiting for the device');
-  const merged = await lease.exclusive(`merge L${cycle} of "${name}"`, () =>
+  const label = `merge L${cycle} of "${name}"`;
+  const merged = await withDevice(lease, { label, signal }, () =>
     mergeGeneration(wish, { trainer, llamaCpp, doing, signal }),
   );
   store.append({

@@ -12,6 +12,7 @@ import { modelCard } from '../export/model-card.ts';
 import { measureServedParity, parityFailed, parityNumbers } from '../export/parity-gate.ts';
 import { holdsAdapter, type StoredAdapter, storeAdapter } from '../export/store-adapter.ts';
 import { requireTrained, settleChoice } from '../export/trained-checkpoint.ts';
+import { withDevice } from '../lease/with-device.ts';
 import type { Stage, StageContext } from '../runner/stage.ts';
 import type { ExperimentRow, GenerationRow } from '../store/repositories/experiments.ts';
 import type { CheckpointRow, TrainingRow } from '../store/repositories/trainings.ts';
@@ -100,8 +101,8 @@ async function provenAdapter(
   await checkDisk(services, subject);
   const trainer = await services.trainer();
   const label = `export L${context.cycle} for "${subject.experiment.name}"`;
-  return services.lease.exclusive(label, async () => {
-    if (context.signal.aborted) throw cancelled('Export was stopped.');
+  context.doing('export: waiting for the device');
+  return withDevice(services.lease, { label, signal: context.signal }, async () => {
     // The lease is what makes one folder enough; what a killed export left in it is removed.
     const scratch = join(dataFolder, 'exporting');
     await rm(scratch, { recursive: true, force: true });

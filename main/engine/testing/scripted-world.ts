@@ -59,6 +59,7 @@ export function scriptedWorld(
           answer: options.answer ?? scriptedTeam,
           onRecord: async (record) => recordCompletion(store, record),
           latencyMs: options.latencyMs ?? 0,
+          modelSha256: generation.modelSha256,
           adapterSha256: generation.adapterSha256,
         }),
         dispose: () => Promise.resolve(),
