@@ -92,6 +92,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       activeRuns: runner.active().map((run) => ({ experiment: run.order.name, runId: run.runId })),
     }),
     'engine.stop': async ({ mode, experiment }) => {
+      if (experiment !== undefined) requireExperiment(store, experiment);
       const runs =
         experiment === undefined ? runner.active() : runner.active().filter((run) => run.order.name === experiment);
       const inFlight = store.episodes
@@ -104,7 +105,7 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
       if (mode === 'preview') return { inFlight: inFlight.map((row) => row.attemptId), lostIfNow, stopped: false };
       for (const run of runs) run.stop(mode);
       await Promise.all(runs.map((run) => run.ended));
-      return { inFlight: inFlight.map((row) => row.attemptId), lostIfNow, stopped: true };
+      return { inFlight: inFlight.map((row) => row.attemptId), lostIfNow, stopped: runs.length > 0 };
     },
     'doctor.run': ({ repair }, context) => runDoctor(parts, { repair, context }),
     'experiment.create': ({ name, config }) => createExperiment(store, { name, config, massVersion: version }),
@@ -116,7 +117,11 @@ export async function createEngine(options: EngineOptions): Promise<Engine> {
         model: requireExperiment(store, row.name).config.model.id,
       })),
     'experiment.status': async ({ name, cycle }) =>
-      experimentStatus(store, requireExperiment(store, name), { doing: runOf(name)?.doing() ?? null, cycle }),
+      experimentStatus(store, requireExperiment(store, name), {
+        doing: runOf(name)?.doing() ?? null,
+        lease: lease.holder(),
+        cycle,
+      }),
     'experiment.plan': async ({ name, cycles }) => estimatePlan(store, requireExperiment(store, name), cycles),
     'experiment.prune': async ({ name, dryRun }) => {
       const experiment = requireExperiment(store, name);

@@ -12,8 +12,19 @@ import type { GenerationRow } from './store/repositories/experiments.ts';
 import type { JudgmentRow } from './store/repositories/judgments.ts';
 import type { TaskRow } from './store/repositories/tasks.ts';
 import type { Store } from './store/store.ts';
+import { trainingProgress } from './training-status.ts';
 
-const stageNames: readonly StageName[] = ['search', 'collect', 'rank', 'select'];
+/** Stages whose units take alike: episodes, judgments, proposals, selections. */
+const episodeStages: readonly StageName[] = ['search', 'collect', 'rank', 'select'];
+const stageNames: readonly StageName[] = [...episodeStages, 'render', 'train', 'export'];
+
+export interface StatusOptions {
+  /** what a live run says of itself */
+  readonly doing: string | null;
+  /** who holds the device */
+  readonly lease: string | null;
+  readonly cycle?: number | undefined;
+}
 
 interface CycleView {
   readonly store: Store;
@@ -22,13 +33,13 @@ interface CycleView {
 }
 
 /**
- * Where a cycle of an experiment stands, computed from its rows; `doing` is what a live run says of itself. Without a
+ * Where a cycle of an experiment stands, computed from its rows. Without a
  * cycle it is the running one, else the latest that was begun. Tokens, time and failures are of the whole experiment.
  */
 export function experimentStatus(
   store: Store,
   experiment: Experiment,
-  { doing, cycle: asked }: { readonly doing: string | null; readonly cycle?: number | undefined },
+  { doing, lease, cycle: asked }: StatusOptions,
 ): ExperimentStatus {
   const { experimentId, config } = experiment;
   const cycle = asked ?? currentCycle(store, experimentId);
@@ -37,6 +48,7 @@ export function experimentStatus(
   const last = runs.at(-1);
   const tasks = store.tasks.of(experimentId).map((row) => taskProgress(view, row));
   const stages = stageNames.map((stage) => stageProgress(view, stage, tasks));
+  const training = trainingProgress(store, { experimentId, cycle });
   const totals = store.threads.totals(experimentId);
   const seconds = runs.reduce((sum, run) => sum + ((run.endedAt ?? Date.now()) - run.startedAt) / 1000, 0);
   const generation = store.experiments.generations(experimentId).find((row) => row.number === cycle - 1);
@@ -55,6 +67,8 @@ export function experimentStatus(
       .map(gateSummary),
     findings: countFindings(store.integrity.findings(experimentId)),
     stages,
+    training,
+    lease,
     tasks,
     tokens: {
       evaluatedPrompt: totals.evaluatedTokens,
@@ -63,7 +77,7 @@ export function experimentStatus(
       ledgerMisses: totals.ledgerMisses,
     },
     seconds,
-    etaSeconds: last?.state === 'running' ? etaSeconds(stages, seconds) : null,
+    etaSeconds: last?.state !== 'running' ? null : (training?.etaSeconds ?? etaSeconds(stages, seconds)),
     bytesOnDisk: bytesOnDisk(store, experimentId),
     failures: failuresOf(store, experimentId),
   };
@@ -226,13 +240,25 @@ function unitsOf(
       return { done: sum((task) => task.collected), planned: sum((task) => task.collectPlanned) };
     case 'rank':
       return { done: sum((task) => task.matches), planned: sum((task) => task.matchesPlanned) };
+    case 'render':
+      return { done: store.windowSets.ofCycle({ experimentId, cycle }) ? 1 : 0, planned: 1 };
+    case 'train': {
+      const training = trainingProgress(store, { experimentId, cycle });
+      return { done: training?.step ?? 0, planned: training?.steps ?? config.train.steps ?? 0 };
+    }
+    case 'export':
+      return { done: hasGeneration(store, experimentId, cycle) ? 1 : 0, planned: 1 };
     default:
       return { done: store.tournaments.selections({ experimentId, cycle }).length, planned: supplying.length };
   }
 }
 
+const hasGeneration = (store: Store, experimentId: string, number: number): boolean =>
+  store.experiments.generations(experimentId).some((row) => row.number === number);
+
 /** From units done so far; null until there is something to go by. */
-function etaSeconds(stages: readonly StageProgress[], seconds: number): number | null {
+function etaSeconds(all: readonly StageProgress[], seconds: number): number | null {
+  const stages = all.filter(({ stage }) => episodeStages.includes(stage));
   const done = stages.reduce((sum, stage) => sum + stage.done, 0);
   const planned = stages.reduce((sum, stage) => sum + stage.planned, 0);
   return done < 3 ? null : (seconds / done) * Math.max(0, planned - done);

@@ -1,5 +1,6 @@
 import type { ExperimentStatus, TaskProgress } from '../../common/protocol/engine.ts';
 import type { FindingCounts } from '../../common/protocol/integrity.ts';
+import type { TrainingProgress } from '../../common/protocol/training.ts';
 import { formatBytes, formatCount, formatSeconds, table } from './format.ts';
 
 const list = (title: string, lines: readonly string[]): string[] =>
@@ -22,6 +23,8 @@ export function renderStatus(status: ExperimentStatus): string {
       `${formatCount(tokens.generated)} generated, ${formatCount(tokens.ledgerMisses)} ledger misses`,
     `time     ${formatSeconds(status.seconds)}${status.etaSeconds === null ? '' : `, about ${formatSeconds(status.etaSeconds)} left`}`,
     `disk     ${formatBytes(status.bytesOnDisk)}`,
+    `device   ${status.lease ?? 'free'}`,
+    ...trainingLines(status.training),
     ...findingsLine(status.findings),
     ...list(
       'Open gates',
@@ -62,6 +65,24 @@ const countsText = (counts: FindingCounts): string =>
 function findingsLine(counts: FindingCounts): string[] {
   const text = countsText(counts);
   return text === '' ? [] : [`findings ${text}`];
+}
+
+function trainingLines(training: TrainingProgress | null): string[] {
+  if (training === null) return [];
+  const { trainingId, state, step, steps, loss, validations, checkpoints, tokensPerSecond, etaSeconds } = training;
+  const measured = validations.map((row) => `${row.step}: ${row.loss === null ? 'none' : row.loss.toFixed(4)}`);
+  const parts = [
+    `training ${trainingId} ${state}: step ${formatCount(step)} of ${formatCount(steps)}`,
+    ...(loss === null ? [] : [`loss ${loss.toFixed(4)}`]),
+    ...(tokensPerSecond === null ? [] : [`${formatCount(tokensPerSecond)} tokens/s`]),
+    ...(etaSeconds === null ? [] : [`about ${formatSeconds(etaSeconds)} left`]),
+  ];
+  return [
+    parts.join(', '),
+    ...(measured.length === 0 ? [] : [`  validation loss by step  ${measured.join(', ')}`]),
+    ...(checkpoints.length === 0 ? [] : [`  checkpoints  ${checkpoints.join(', ')}`]),
+    ...(training.message === '' ? [] : [`  ${training.message}`]),
+  ];
 }
 
 function championText({ champion, provenWin }: TaskProgress): string {

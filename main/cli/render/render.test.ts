@@ -150,6 +150,22 @@ it('renderStatus says everything about an experiment', () => {
     ],
     findings: { open: 2, cleared: 1, upheld: 0 },
     stages: [{ stage: 'search', state: 'done', done: 4, planned: 4, message: '' }],
+    training: {
+      trainingId: 'tr_1',
+      state: 'running',
+      step: 150,
+      steps: 1624,
+      loss: 1.25,
+      validations: [
+        { step: 0, loss: 1.5 },
+        { step: 150, loss: null },
+      ],
+      checkpoints: [50, 100, 150],
+      tokensPerSecond: 1234.4,
+      etaSeconds: 7320,
+      message: '',
+    },
+    lease: 'train L1 for "first"',
     tasks: [
       {
         taskId: 'drug-safety',
@@ -194,6 +210,10 @@ it('renderStatus says everything about an experiment', () => {
       'tokens   1,000 prompt evaluated, 20 reused, 3 generated, 0 ledger misses',
       'time     1 min 1 s',
       'disk     2.0 KiB',
+      'device   train L1 for "first"',
+      'training tr_1 running: step 150 of 1,624, loss 1.2500, 1,234 tokens/s, about 2 h 2 min left',
+      '  validation loss by step  0: 1.5000, 150: none',
+      '  checkpoints  50, 100, 150',
       'findings 2 open, 1 cleared',
       '',
       'Open gates',

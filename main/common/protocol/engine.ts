@@ -5,6 +5,7 @@ import { Deliverable, Domain } from '../domain/task.ts';
 import { evaluationMethods } from './evaluation.ts';
 import { exportMethods } from './export.ts';
 import { FindingCounts, GateSummary, integrityMethods } from './integrity.ts';
+import { TrainingProgress } from './training.ts';
 import { windowMethods } from './windows.ts';
 
 /**
@@ -14,6 +15,13 @@ import { windowMethods } from './windows.ts';
 const method = <P extends z.ZodType, R extends z.ZodType>(params: P, result: R) => ({ params, result });
 const nothing = z.object({});
 const name = z.string().min(1).max(100);
+/** Of something new: it is typed in a shell and names files of reports. */
+const newName = z
+  .string()
+  .regex(
+    /^[\p{L}\p{N}][\p{L}\p{N} ._-]{0,99}$/u,
+    'use letters, digits, spaces, ".", "_" and "-", a letter or digit first',
+  );
 
 export const EngineInfo = z.object({
   pid: z.number().int(),
@@ -98,6 +106,8 @@ export const ExperimentStatus = z.object({
   gates: z.array(GateSummary).describe('open ones, of every cycle'),
   findings: FindingCounts.describe('of the whole experiment'),
   stages: z.array(StageProgress),
+  training: TrainingProgress.nullable().describe('the newest of the cycle'),
+  lease: z.string().nullable().describe('who holds the device, whichever experiment it is for'),
   tasks: z.array(TaskProgress),
   tokens: z.object({
     evaluatedPrompt: z.number(),
@@ -169,7 +179,7 @@ export const engineMethods = {
   'tasks.show': method(z.object({ library: z.string().default('builtin'), id: z.string() }), TaskDetail),
   /** creates the experiment, or finds the one with the same frozen configuration; a different one is a `conflict` that lists the differences */
   'experiment.create': method(
-    z.object({ name, config: z.unknown() }),
+    z.object({ name: newName, config: z.unknown() }),
     z.object({ experimentId: z.string(), created: z.boolean() }),
   ),
   'experiment.list': method(

@@ -186,6 +186,31 @@ describe('the train stage', () => {
     });
   });
 
+  it('is shown by status while it runs: step, losses, who holds the device', async () => {
+    let seen: Awaited<ReturnType<Engine['handlers']['experiment.status']>> | undefined;
+    const look = async (step: number): Promise<void> => {
+      if (step === 5) seen = await running?.handlers['experiment.status']({ name: 'cycle' }, context);
+    };
+    await withEngine({ trainer: { beforeStep: look } }, async (engine) => {
+      running = engine;
+      const { runId } = await start(engine);
+      expect(await engine.handlers['run.wait']({ runId }, context)).toMatchObject({ state: 'done' });
+      const { training, lease } = await engine.handlers['experiment.status']({ name: 'cycle' }, context);
+      expect([training?.state, training?.step, training?.etaSeconds, lease]).toEqual(['finished', 6, null, null]);
+    });
+    expect(seen).toMatchObject({
+      lease: 'train L1 for "cycle"',
+      message: expect.stringMatching(/^train: step 4 of 6, loss 1\.2000, about \d+ s left$/) as string,
+      training: { state: 'running', step: 4, steps: 6, loss: 1.2, checkpoints: [2, 4], etaSeconds: 0.02 },
+    });
+    expect(seen?.training?.validations.map(({ step }) => step)).toEqual([0, 3]);
+    expect(seen?.stages.find(({ stage }) => stage === 'train')).toMatchObject({
+      state: 'running',
+      done: 4,
+      planned: 6,
+    });
+  });
+
   it('ends at once when that was asked', async () => {
     await withEngine({ trainer: { beforeStep: stopAt(4, 'now') } }, async (engine) => {
       running = engine;
