@@ -22,7 +22,7 @@ export const inspectWindows = (context: CommandContext, options: InspectOptions)
     }
     const value = await engine.call('windows.episode', { ...of, episode }, call);
     const { episodeId, windows } = value;
-    const textOf = (index: number) => engine.call('windows.text', { ...of, episodeId, index }, call);
+    const textOf = (index: number) => engine.call('windows.text', { name, cycle: value.cycle, episodeId, index }, call);
     if (context.json) {
       const spelled = [];
       for (const window of windows) spelled.push({ ...window, ...(await textOf(window.index)) });
