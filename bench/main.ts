@@ -6,6 +6,7 @@ const benches: Readonly<Record<string, { file: string; env: Readonly<Record<stri
   // As the inference process is started: one libuv worker about doubles decoding on a CPU.
   inference: { file: './inference.ts', env: { UV_THREADPOOL_SIZE: '1' } },
   episodes: { file: './episode-overhead.ts', env: {} },
+  train: { file: './training.ts', env: {} },
   render: { file: './render.ts', env: {} },
 };
 
