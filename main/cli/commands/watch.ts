@@ -65,7 +65,12 @@ export async function stop(context: CommandContext, options: StopOptions): Promi
       { mode, shutdown: options.engine, ...target },
       { signal: context.interrupted },
     );
-    return { value, text: options.engine ? 'Stopped; the engine ends.' : 'Stopped.' };
+    const text = options.engine
+      ? 'Stopped; the engine ends.'
+      : value.stopped
+        ? 'Stopped.'
+        : 'Nothing was running, so nothing to stop.';
+    return { value, text };
   } finally {
     engine.close();
   }

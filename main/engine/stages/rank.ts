@@ -36,6 +36,7 @@ async function rankTask(services: CycleServices, context: StageContext, task: Ta
   const taskId = task.manifest.id;
   const key = { experimentId, cycle, taskId };
   const candidates = candidatesOf(services, context, taskId);
+  requireCollected(services, context, taskId);
   requireEnough(candidates.length, context, taskId);
   if (store.tournaments.matches(key).length === 0) scheduleTask(services, context, { task, candidates });
 
@@ -67,6 +68,21 @@ async function rankTask(services: CycleServices, context: StageContext, task: Ta
   if (store.tournaments.ratings(key).length === 0)
     store.append(...ratingEvents(services, context, { taskId, candidates }));
   return true;
+}
+
+function requireCollected(
+  { store }: CycleServices,
+  { experimentId, cycle, config }: StageContext,
+  taskId: string,
+): void {
+  const collected = store.episodes
+    .ofTask({ experimentId, cycle, stage: 'collect', taskId })
+    .filter((episode) => store.episodes.settledAttempt(episode.episodeId) !== undefined).length;
+  if (collected >= config.collect.runs) return;
+  throw new MassError(
+    'usage',
+    `${collected} of ${config.collect.runs} runs of "${taskId}" are collected; finish that first: mass collect`,
+  );
 }
 
 function requireEnough(available: number, { config }: StageContext, taskId: string): void {
