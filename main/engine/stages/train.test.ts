@@ -136,22 +136,35 @@ describe('the train stage', () => {
     });
   });
 
-  it('goes on from the newest checkpoint after the trainer died, with the same curve', async () => {
+  it('starts a trainer that died again, at its newest checkpoint, with the same curve', async () => {
+    const deaths = [3, 4, 4, 6];
+    const dying = (step: number): void => {
+      if (step !== deaths[0]) return;
+      deaths.shift();
+      throw new MassError('infrastructure', 'The trainer ended (signal SIGKILL).');
+    };
+    expect(await run({ trainer: { beforeStep: dying } })).toMatchObject({ state: 'done' });
+    withStore((store) => {
+      const { row, losses, validated, events } = trained(store);
+      expect(row).toMatchObject({ state: 'finished', fromStep: 4 });
+      expect(losses).toEqual(curve);
+      expect(validated).toEqual([0, 3, 6]);
+      const from = events.flatMap((event) => (event.type === 'training.started' ? [event.fromStep] : []));
+      expect(from).toEqual([0, 2, 2, 2, 4]);
+    });
+  });
+
+  it('is left to a person after three starts without a checkpoint, and goes on when run again', async () => {
     const dying = { beforeStep: fail('The trainer ended (signal SIGKILL).', 4) };
     expect(await run({ trainer: dying })).toMatchObject({ state: 'failed', error: { code: 'infrastructure' } });
     withStore((store) => {
-      const { row, checkpoints } = trained(store);
+      const { row, checkpoints, events } = trained(store);
       expect(row).toMatchObject({ state: 'failed', step: 3, message: 'The trainer ended (signal SIGKILL).' });
       expect(checkpoints.map(({ step }) => step)).toEqual([2]);
+      expect(events.filter((event) => event.type === 'training.started')).toHaveLength(4);
     });
     expect(await run({ stages: ['train'] })).toMatchObject({ state: 'done' });
-    withStore((store) => {
-      const { row, losses, validated, events } = trained(store);
-      expect(row).toMatchObject({ state: 'finished', fromStep: 2 });
-      expect(losses).toEqual(curve);
-      expect(validated).toEqual([0, 3, 6]);
-      expect(events.filter((event) => event.type === 'training.started')).toHaveLength(2);
-    });
+    withStore((store) => expect(trained(store).losses).toEqual(curve));
   });
 
   it('closes a training whose engine was killed, at its last step', async () => {

@@ -1,14 +1,15 @@
 import { existsSync } from 'node:fs';
-import { basename, join } from 'node:path';
-import { isCancelled, MassError, toErrorData } from '../../common/base/errors.ts';
-import type { Capabilities, TrainingPlan } from '../../common/protocol/trainer.ts';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { MassError, toErrorData } from '../../common/base/errors.ts';
 import { requireFreeBytes } from '../../node/free-disk.ts';
 import { withDevice } from '../lease/with-device.ts';
 import type { Stage, StageContext } from '../runner/stage.ts';
 import type { TrainingRow } from '../store/repositories/trainings.ts';
-import type { TrainerEngine, TrainOptions } from '../trainer/trainer-engine.ts';
+import type { TrainerEngine } from '../trainer/trainer-engine.ts';
 import type { CycleServices } from './services.ts';
 import { checkpointBytes, type Training, trainingOf } from './train-order.ts';
+import { duration, type Planned, TrainingRecorder } from './training-recorder.ts';
 
 /**
  * Trains the adapter of L(cycle) on the cycle's windows, over L(cycle - 1). A training that was stopped, killed or failed
@@ -51,10 +52,6 @@ function isOver({ store, dataFolder }: CycleServices, row: TrainingRow): boolean
   return row.state === 'finished' && last !== undefined && existsSync(join(dataFolder, last.folder));
 }
 
-interface Planned {
-  readonly plan: TrainingPlan;
-  readonly capabilities: Capabilities;
-}
 interface Worker {
   readonly training: Training;
   readonly trainer: TrainerEngine;
@@ -65,7 +62,8 @@ async function planTraining(services: CycleServices, context: StageContext, work
   const { training, trainer } = worker;
   const { signal } = context;
   context.doing('train: waiting for the device, to plan');
-  const planned = await withDevice(services.lease, { label: deviceLabel(services, context), signal }, async () => {
+  const claim = { label: deviceLabel(services, context), signal, draining: context.draining };
+  const planned = await withDevice(services.lease, claim, async () => {
     context.doing('train: planning');
     const capabilities = await trainer.capabilities(signal);
     return { plan: await trainer.plan(training.order, signal), capabilities };
@@ -87,118 +85,53 @@ async function planTraining(services: CycleServices, context: StageContext, work
   return planned;
 }
 
+/** So many starts in a row without a new checkpoint, and a failing trainer is left to a person. */
+const mostFruitless = 3;
+
+/** A trainer that ended by infrastructure is started again from its newest checkpoint: nights are long. */
+async function train(
+  services: CycleServices,
+  context: StageContext,
+  worker: Worker & Planned,
+): ReturnType<Stage['run']> {
+  const { trainingId } = worker.training;
+  const newest = (): number => services.store.trainings.checkpoints(trainingId).at(-1)?.step ?? 0;
+  for (let fruitless = 0; ; ) {
+    const before = newest();
+    try {
+      return await trainOnce(services, context, worker);
+    } catch (error) {
+      fruitless = newest() > before ? 0 : fruitless + 1;
+      const { code, message } = toErrorData(error);
+      if (code !== 'infrastructure' || fruitless >= mostFruitless || context.draining()) throw error;
+      services.logger.log('warn', 'The trainer ended and is started again.', { trainingId, from: newest(), message });
+      context.doing(`train: starting the trainer again at step ${newest()}`);
+      await sleep(services.retryDelay(Math.max(0, fruitless - 1)), undefined, { signal: context.signal });
+    }
+  }
+}
+
 /** Resolves when the training has ended by itself; its end is recorded, however it comes. */
-async function train(services: CycleServices, context: StageContext, worker: Worker & Planned) {
+async function trainOnce(
+  services: CycleServices,
+  context: StageContext,
+  worker: Worker & Planned,
+): ReturnType<Stage['run']> {
   const { training, trainer } = worker;
   const { signal, draining } = context;
   context.doing('train: waiting for the device');
   const recorder = new TrainingRecorder(services, context, worker);
-  const label = deviceLabel(services, context);
   try {
-    const done = await withDevice(services.lease, { label, signal }, async () => {
-      if (draining()) return null;
+    const done = await withDevice(services.lease, { label: deviceLabel(services, context), signal, draining }, () => {
       context.doing('train: loading the model');
       return trainer.train(training.order, { signal, draining, onEvent: (event) => recorder.take(event) });
     });
-    if (done === null) return { complete: false, message: '' };
     recorder.end(done.state, done.step, done.message);
     if (done.state === 'diverged') throw diverged(done.message, recorder.savedSteps());
     return { complete: done.state === 'finished', message: summary(services, recorder.row()) };
   } catch (error) {
     recorder.fail(error);
     throw error;
-  }
-}
-
-type TrainEvent = Parameters<TrainOptions['onEvent']>[0];
-
-/** Turns what the trainer says into events of the log, and into words for who watches. */
-class TrainingRecorder {
-  readonly #services: CycleServices;
-  readonly #context: StageContext;
-  readonly #worker: Worker & Planned;
-  #running = false;
-  #step = 0;
-  /** where and when this start began to train */
-  #from = { step: 0, at: 0 };
-
-  constructor(services: CycleServices, context: StageContext, worker: Worker & Planned) {
-    this.#services = services;
-    this.#context = context;
-    this.#worker = worker;
-  }
-
-  take(event: TrainEvent): void {
-    const { store } = this.#services;
-    const key = this.#key();
-    if (event.kind === 'started') this.#start(event.fromStep);
-    else if (event.kind === 'step') {
-      const { kind: _, ...step } = event;
-      store.append({ type: 'training.stepped', ...key, ...step });
-      this.#step = event.step;
-      this.#context.doing(this.#doing(event.loss));
-    } else if (event.kind === 'validation') {
-      const { step, loss, labelledTokens } = event;
-      store.append({ type: 'training.validated', ...key, step, loss, labelledTokens });
-    } else {
-      const { step, bytes, adapterSha256 } = event;
-      const folder = join(this.#worker.training.folder, basename(event.folder));
-      store.append({ type: 'training.checkpointed', ...key, step, folder, bytes, adapterSha256 });
-    }
-  }
-
-  end(state: 'finished' | 'stopped' | 'diverged' | 'failed', step: number, message: string): void {
-    this.#running = false;
-    this.#services.store.append({ type: 'training.ended', ...this.#key(), state, step, message });
-  }
-
-  /** For a training that did not come to an end of its own. */
-  fail(error: unknown): void {
-    if (!this.#running) return;
-    this.end(isCancelled(error) ? 'stopped' : 'failed', this.#step, toErrorData(error).message);
-  }
-
-  row(): TrainingRow {
-    const row = this.#services.store.trainings.byId(this.#worker.training.trainingId);
-    if (!row) throw new MassError('internal', 'A training ended that never began.');
-    return row;
-  }
-
-  savedSteps(): number[] {
-    return this.#services.store.trainings.checkpoints(this.#worker.training.trainingId).map(({ step }) => step);
-  }
-
-  #key() {
-    return { trainingId: this.#worker.training.trainingId, experimentId: this.#context.experimentId };
-  }
-
-  #start(fromStep: number): void {
-    const { store, generationId } = this.#services;
-    const { training, plan, capabilities } = this.#worker;
-    const { windowSetId, folder, order } = training;
-    store.append({
-      type: 'training.started',
-      ...this.#key(),
-      cycle: this.#context.cycle,
-      parentGenerationId: generationId,
-      windowSetId,
-      folder,
-      orderHash: store.artifacts.putJson({ order, plan, capabilities }),
-      fromStep,
-      steps: order.recipe.steps,
-    });
-    this.#running = true;
-    this.#step = fromStep;
-    this.#from = { step: fromStep, at: Date.now() };
-    const where = fromStep === 0 ? 'validating before the first step' : `going on from step ${fromStep}`;
-    this.#context.doing(`train: ${where} of ${order.recipe.steps}`);
-  }
-
-  #doing(loss: number): string {
-    const { steps } = this.#worker.training.order.recipe;
-    const each = (Date.now() - this.#from.at) / 1000 / (this.#step - this.#from.step);
-    const left = duration(each * (steps - this.#step));
-    return `train: step ${this.#step} of ${steps}, loss ${loss.toFixed(4)}, about ${left} left`;
   }
 }
 
@@ -209,11 +142,6 @@ const deviceLabel = (services: CycleServices, context: StageContext): string =>
 
 const count = (value: number): string => value.toLocaleString('en-US');
 const gigabytes = (bytes: number): string => `${(bytes / 1e9).toFixed(1)} GB`;
-function duration(seconds: number): string {
-  if (seconds < 90) return `${Math.round(seconds)} s`;
-  return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
-}
-
 function planText(
   { generation }: CycleServices,
   { cycle }: StageContext,

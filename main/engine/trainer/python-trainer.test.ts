@@ -143,6 +143,7 @@ describe('what goes wrong with the trainer process', () => {
     ['killed', 'infrastructure', /^The trainer ended \(signal SIGKILL\).*may have run out of memory/],
     ['out-of-memory', 'prerequisite', /^Training ran out of memory\.$/],
     ['other-protocol', 'prerequisite', /speaks protocol 7 and this program 1/],
+    ['stillborn', 'prerequisite', /mend it with: mass doctor --repair\. .*exit code 1.*No module named 'torch'$/],
     ['wrong-answer', 'infrastructure', /answered "merged" while it was to train/],
   ])('%s', async (scenario, code, message) => {
     await expect(failing(scenario)).rejects.toMatchObject({ code, message: expect.stringMatching(message) as string });
@@ -175,11 +176,11 @@ describe('what goes wrong with the trainer process', () => {
   });
 
   it.each([
-    ['mute', { helloMs: 300 }, 'start'],
-    ['silent', { silenceMs: 300 }, 'train'],
-  ])('%s: silence is bounded', async (scenario, limits, what) => {
+    ['mute', { helloMs: 300 }, 'start', 'prerequisite'],
+    ['silent', { silenceMs: 300 }, 'train', 'infrastructure'],
+  ])('%s: silence is bounded', async (scenario, limits, what, code) => {
     await expect(failing(scenario, { limits })).rejects.toMatchObject({
-      code: 'infrastructure',
+      code,
       message: expect.stringContaining(`said nothing for 1 minute while it was to ${what}`) as string,
     });
     expect(left()).toBe('');

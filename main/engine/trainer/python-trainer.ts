@@ -56,14 +56,13 @@ export function createPythonTrainer(options: PythonTrainerOptions): TrainerEngin
   const single =
     <K extends Answer['kind'], O>(kind: OrderKind, answer: K, what: string) =>
     (order: O, signal: AbortSignal): Promise<Extract<Answer, { kind: K }>> =>
-      withSidecar(parts, { signal, what }, (sidecar) => {
+      withSidecar(parts, signal, (sidecar) => {
         sidecar.send({ kind, order } as ToTrainer);
         return awaitAnswer(sidecar, { answer, what, silenceMs: parts.limits.silenceMs });
       });
   const plan = single<'plan', TrainOrder>('plan', 'plan', 'plan the training');
   return {
-    capabilities: (signal) =>
-      withSidecar(parts, { signal, what: 'start' }, (_sidecar, capabilities) => Promise.resolve(capabilities)),
+    capabilities: (signal) => withSidecar(parts, signal, (_sidecar, capabilities) => Promise.resolve(capabilities)),
     plan: async (order, signal) => (await plan(order, signal)).plan,
     train: (order, how) => trainWith(parts, order, how),
     score: single('score', 'scored', 'score the prompts'),
@@ -81,19 +80,13 @@ interface Parts {
 type OrderKind = Extract<ToTrainer, { order: unknown }>['kind'];
 type Answer = Extract<SidecarEvent, { kind: 'plan' | 'scored' | 'merged' | 'converted' }>;
 
-interface Call {
-  readonly signal: AbortSignal;
-  /** completes "while it was to" */
-  readonly what: string;
-}
-
 /**
  * A sidecar for one piece of work: greeted before it, gone after it with its memory free, however the work ends. Aborting
  * asks it to stop now, and kills it when it does not.
  */
 async function withSidecar<T>(
   { logger, limits, command }: Parts,
-  { signal, what }: Call,
+  signal: AbortSignal,
   work: (sidecar: Sidecar, capabilities: Capabilities) => Promise<T>,
 ): Promise<T> {
   const stopped = (): MassError => cancelled('The trainer was stopped; what its newest checkpoint holds is kept.');
@@ -111,10 +104,7 @@ async function withSidecar<T>(
   };
   let result: T;
   try {
-    const hello = await sidecar.next(limits.helloMs, 'start');
-    if (hello.kind === 'error') throw fromErrorData(hello.error);
-    if (hello.kind !== 'hello') throw unexpected(hello, what);
-    result = await work(sidecar, hello.capabilities);
+    result = await work(sidecar, await greet(sidecar, limits.helloMs));
   } catch (error) {
     // Memory that stays held is said by whoever needs it next; the first error is the one to know.
     await end().catch((late: unknown) => logger.log('warn', String(late)));
@@ -122,6 +112,18 @@ async function withSidecar<T>(
   }
   await end();
   return result;
+}
+
+/** Errors: `prerequisite`, when it ends or is silent instead: its packages do not load. */
+async function greet(sidecar: Sidecar, helloMs: number): Promise<Capabilities> {
+  const hello = await sidecar.next(helloMs, 'start').catch((error: unknown) => {
+    if (!(error instanceof MassError) || error.code !== 'infrastructure') throw error;
+    const message = `The trainer does not start; look with mass doctor, and mend it with: mass doctor --repair. ${error.message}`;
+    throw new MassError('prerequisite', message, error.details ? { details: error.details } : {});
+  });
+  if (hello.kind === 'error') throw fromErrorData(hello.error);
+  if (hello.kind !== 'hello') throw unexpected(hello, 'start');
+  return hello.capabilities;
 }
 
 async function awaitAnswer<K extends Answer['kind']>(
@@ -136,7 +138,7 @@ async function awaitAnswer<K extends Answer['kind']>(
 
 function trainWith(parts: Parts, order: TrainOrder, how: TrainOptions): ReturnType<TrainerEngine['train']> {
   const { limits } = parts;
-  return withSidecar(parts, { signal: how.signal, what: 'train' }, async (sidecar) => {
+  return withSidecar(parts, how.signal, async (sidecar) => {
     sidecar.send({ kind: 'start', order });
     let asked = false;
     const drain = setInterval(() => {

@@ -105,7 +105,10 @@ function planFor(order: ToTrainer) {
 }
 
 if (scenario === 'mute') setInterval(() => undefined, 1000);
-else hello(scenario === 'other-protocol' ? 7 : 1);
+else if (scenario === 'stillborn') {
+  complain("ModuleNotFoundError: No module named 'torch'");
+  process.exit(1);
+} else hello(scenario === 'other-protocol' ? 7 : 1);
 
 createInterface({ input: process.stdin }).on('line', (line) => {
   if (log !== '') appendFileSync(log, `${line}\n`);
