@@ -4,7 +4,8 @@ import type { CommandContext } from '../command-context.ts';
 import { silentReporter } from '../render/reporter.ts';
 import { inspectWindows } from './windows.ts';
 
-const block = { start: 0, end: 5, part: 'loss', completionId: 'c1' } as const;
+const block = { start: 2, end: 5, part: 'loss', completionId: 'c1' } as const;
+const header = { start: 0, end: 2, part: 'header', completionId: null, text: 'H\n' } as const;
 const window = (index: number) => ({
   index,
   offset: 5 * index,
@@ -15,7 +16,7 @@ const window = (index: number) => ({
   episodeId: 'ep_1',
   threadId: 'at_1:t0',
   blocks: [block],
-  labelledTokens: 5,
+  labelledTokens: 3,
   thread: 'orchestrator',
   survivors: [],
 });
@@ -40,7 +41,7 @@ function setUp(json: boolean) {
   const call = async (method: string, params: { index?: number }) => {
     asked.push([method, params]);
     const { index } = params;
-    return method === 'windows.episode' ? episode : { index, blocks: [{ ...block, text: `W${index}` }] };
+    return method === 'windows.episode' ? episode : { index, blocks: [header, { ...block, text: `W${index}` }] };
   };
   const context: CommandContext = {
     dataFolder: '/nowhere',
@@ -58,8 +59,10 @@ it('prints each window as it comes, in order', async () => {
   expect(await inspectWindows(context, { name: 'first', episode: 'one/1' })).toBeNull();
   expect(printed).toHaveLength(3);
   expect(printed[0]).toContain('- PLAN');
-  expect(printed[1]).toMatch(/^\n=== window 1 of 2: orchestrator, .*\n.*\n\+ W40$/);
-  expect(printed[2]).toMatch(/^\n=== window 2 of 2: orchestrator, .*\n.*\n\+ W41$/);
+  expect(printed[1]).toMatch(/^\n=== window 1 of 2: orchestrator, .*\n.*\n\| H\n\+ W40$/);
+  expect(printed[2]).toMatch(
+    /^\n=== window 2 of 2: orchestrator, .*\n.*\n\| \(the header of window 1 again, word for word\)\n\+ W41$/,
+  );
   expect(asked).toEqual([
     ['windows.episode', { name: 'first', episode: 'one/1' }],
     ['windows.text', { name: 'first', cycle: 2, episodeId: 'ep_1', index: 40 }],
@@ -73,6 +76,6 @@ it('gives everything as one value with --json', async () => {
   expect(printed).toEqual([]);
   expect(result?.value).toEqual({
     ...episode,
-    windows: [40, 41].map((index) => ({ ...window(index), blocks: [{ ...block, text: `W${index}` }] })),
+    windows: [40, 41].map((index) => ({ ...window(index), blocks: [header, { ...block, text: `W${index}` }] })),
   });
 });

@@ -10,7 +10,7 @@ export interface InspectOptions {
   readonly episode: string | null;
 }
 
-/** Prints the windows of an episode one after another, in full; with --json all of them as one value. */
+/** Prints the windows of an episode one after another, in full; with --json all of them, headers too, as one value. */
 export const inspectWindows = (context: CommandContext, options: InspectOptions): Promise<CommandResult | null> =>
   withEngine(context, async (engine) => {
     const { name, cycle, episode } = options;
@@ -30,9 +30,13 @@ export const inspectWindows = (context: CommandContext, options: InspectOptions)
     }
     const paint = paintOf(process.stdout, process.env);
     context.print(renderEpisodeHead(value, paint));
+    const headers = new Map<string, number>();
     for (const [i, window] of windows.entries()) {
       const text = await textOf(window.index);
-      context.print(`\n${renderWindow({ window, number: i + 1, of: windows.length }, text, paint)}`);
+      const header = text.blocks.find(({ part }) => part === 'header')?.text ?? '';
+      const place = { window, number: i + 1, of: windows.length, sameHeaderAs: headers.get(header) };
+      context.print(`\n${renderWindow(place, text, paint)}`);
+      if (!headers.has(header)) headers.set(header, i + 1);
     }
     return null;
   });

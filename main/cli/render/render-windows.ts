@@ -111,15 +111,25 @@ export interface WindowPlace {
   /** 1-based, within the episode */
   readonly number: number;
   readonly of: number;
+  /** the number of an earlier window that begins with the same header; absent: none */
+  readonly sameHeaderAs?: number | undefined;
 }
 
-/** A window in full: nothing is cut, and control characters are shown as U+FFFD. */
-export function renderWindow({ window, number, of }: WindowPlace, { blocks }: WindowText, paint: Paint): string {
+/**
+ * A window in full: nothing is cut, and control characters are shown as U+FFFD. Only a header that was shown before is
+ * named instead of repeated.
+ */
+export function renderWindow(place: WindowPlace, { blocks }: WindowText, paint: Paint): string {
+  const { window, number, of, sameHeaderAs } = place;
   const { length, labelledTokens, threadId } = window;
   const head = `=== window ${number} of ${of}: ${whose(window)}, ${formatCount(length)} tokens, ${formatCount(labelledTokens)} trained ===`;
   const lines: string[] = [];
   let lineIsOpen = false;
   for (const { part, text } of joined(blocks)) {
+    if (part === 'header' && sameHeaderAs !== undefined) {
+      lines.push(line(part, `(the header of window ${sameHeaderAs} again, word for word)`, paint));
+      continue;
+    }
     const shown = part === 'loss' ? markPassages(printable(text), window.survivors) : printable(text);
     const texts = shown.split('\n');
     const ends = texts.at(-1) === '';
