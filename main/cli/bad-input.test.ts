@@ -228,6 +228,40 @@ describe('a machine', () => {
   });
 });
 
+describe('mass doctor', () => {
+  useFolder(beforeEach, afterEach);
+
+  interface Row {
+    readonly what: string;
+    readonly state: string;
+    readonly detail: string;
+    readonly remedy: string | null;
+  }
+  const rows = async (): Promise<Row[]> => JSON.parse((await line.mass('doctor', '--json')).out);
+
+  it('has a row for everything a run needs, and a remedy wherever one is not right', async () => {
+    const found = await rows();
+    const what = found.map((row) => row.what);
+    expect(what).toEqual(expect.arrayContaining(['sandbox', 'GPU', 'memory', 'disk', 'models']));
+    expect(found.filter((row) => row.state === 'ok' && row.remedy !== null)).toEqual([]);
+    expect(found.filter((row) => row.state !== 'ok' && !row.remedy)).toEqual([]);
+    // What llama.cpp itself says, not a guess from device files.
+    expect(found.find((row) => row.what === 'GPU')?.detail).toMatch(/CPU \(\d+ threads|cuda|vulkan|metal/);
+    expect(found.find((row) => row.what === 'disk')?.detail).toMatch(/ GB free at .*data$/);
+  });
+
+  it('says what to install without Python, which no repair can make', async () => {
+    line = new CommandLine(line.data, {
+      ...scriptedEngine,
+      PATH: pathWithout('python'),
+      MASS_TRAINER_PYTHON: undefined,
+    });
+    const { code, out } = await line.mass('doctor');
+    expect(code).toBe(1);
+    expect(out).toMatch(/Python environment of commands: install Python 3\.11 to 3\.13 with its venv module/);
+  });
+});
+
 describe('a command', () => {
   useFolder(beforeEach, afterEach);
   it('out of order names what comes first', async () => {

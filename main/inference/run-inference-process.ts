@@ -1,7 +1,7 @@
 import { MassError, toErrorData } from '../common/base/errors.ts';
 import type { Logger, LogLevel } from '../common/base/logger.ts';
 import type { AssistantMessage } from '../common/domain/chat.ts';
-import type { MemoryPlan } from '../common/domain/memory-plan.ts';
+import type { DeviceReport, MemoryPlan } from '../common/domain/memory-plan.ts';
 import { type FromInference, type LoadOrder, ToInference } from '../common/protocol/inference.ts';
 import type { CreateChatFormat, SampledTokenLedger } from './chat/chat-format.ts';
 import { scorePrompts } from './model/score-prompts.ts';
@@ -15,6 +15,7 @@ import { Recorder } from './server/recorder.ts';
 export interface InferenceParts {
   readonly load: (order: LoadOrder, options: { logger: Logger }) => Promise<{ model: ServedModel; plan: MemoryPlan }>;
   readonly plan: (order: LoadOrder, options: { logger: Logger }) => Promise<MemoryPlan>;
+  readonly probe: (options: { logger: Logger }) => Promise<DeviceReport>;
   readonly createFormat: CreateChatFormat;
   readonly createLedger: () => SampledTokenLedger;
   readonly hashMessage: (message: AssistantMessage) => string;
@@ -80,6 +81,8 @@ class InferenceProcess {
         return this.#load(message.order);
       case 'plan':
         return this.#plan(message.id, message.order);
+      case 'probe':
+        return this.#probe(message.id);
       case 'grant':
         this.#owners.grant(message.token, message.owner, message.ledger);
         return this.#send({ kind: 'granted', token: message.token });
@@ -143,6 +146,15 @@ class InferenceProcess {
       await this.#send({ kind: 'plan-result', id, plan, error: null });
     } catch (error) {
       await this.#send({ kind: 'plan-result', id, plan: null, error: toErrorData(error) });
+    }
+  }
+
+  async #probe(id: number): Promise<void> {
+    try {
+      const device = await this.#parts.probe({ logger: this.#logger });
+      await this.#send({ kind: 'probe-result', id, device, error: null });
+    } catch (error) {
+      await this.#send({ kind: 'probe-result', id, device: null, error: toErrorData(error) });
     }
   }
 

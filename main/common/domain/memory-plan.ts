@@ -31,3 +31,14 @@ export const MemoryPlan = z.object({
     .describe('largest smaller plan that fits, when this one does not'),
 });
 export type MemoryPlan = z.infer<typeof MemoryPlan>;
+
+/** What llama.cpp computes on, and the memory free there now. */
+export const DeviceReport = z.object({
+  /** "cuda: NVIDIA H200", "CPU (2 threads)" */
+  device: z.string(),
+  onGpu: z.boolean(),
+  freeBytes: z.number(),
+  totalBytes: z.number(),
+  ramFreeBytes: z.number(),
+});
+export type DeviceReport = z.infer<typeof DeviceReport>;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { AssistantMessage, FinishReason, Message, Sampling, ToolDefinition, Usage } from '../domain/chat.ts';
 import { ModelConfig } from '../domain/config.ts';
-import { MemoryPlan } from '../domain/memory-plan.ts';
+import { DeviceReport, MemoryPlan } from '../domain/memory-plan.ts';
 import { ErrorDataSchema } from './error-data.ts';
 
 /**
@@ -70,6 +70,7 @@ export type ModelStatus = z.infer<typeof ModelStatus>;
 export const ToInference = z.discriminatedUnion('kind', [
   z.object({ kind: z.literal('load'), order: LoadOrder }),
   z.object({ kind: z.literal('plan'), id: z.number().int(), order: LoadOrder }),
+  z.object({ kind: z.literal('probe'), id: z.number().int() }),
   /** `owner` may ask with `token`; `ledger` restores what an earlier process knew of it */
   z.object({ kind: z.literal('grant'), token: z.string(), owner: z.string(), ledger: z.array(LedgerEntry) }),
   z.object({ kind: z.literal('revoke'), token: z.string() }),
@@ -114,6 +115,12 @@ export const FromInference = z.discriminatedUnion('kind', [
     kind: z.literal('plan-result'),
     id: z.number().int(),
     plan: MemoryPlan.nullable(),
+    error: ErrorDataSchema.nullable(),
+  }),
+  z.object({
+    kind: z.literal('probe-result'),
+    id: z.number().int(),
+    device: DeviceReport.nullable(),
     error: ErrorDataSchema.nullable(),
   }),
   z.object({

@@ -4,7 +4,6 @@ import { deferred } from '../../common/base/deferred.ts';
 import type { AsyncDisposable } from '../../common/base/disposable.ts';
 import { fromErrorData, MassError, toErrorData } from '../../common/base/errors.ts';
 import type { Logger } from '../../common/base/logger.ts';
-import type { MemoryPlan } from '../../common/domain/memory-plan.ts';
 import type {
   CompletionRecord,
   FromInference,
@@ -55,31 +54,6 @@ export async function startInference(options: InferenceOptions): Promise<Inferen
   } catch (error) {
     await inference.dispose();
     throw error;
-  }
-}
-
-/** Memory that `order` would take, measured by a process of its own. Errors: as the process words them. */
-export async function planModel(options: Pick<InferenceOptions, 'order' | 'logger' | 'entry'>): Promise<MemoryPlan> {
-  const { order, logger } = options;
-  const child = new InferenceChild({
-    entry: options.entry ?? inferenceEntry,
-    socketPath: null,
-    cpu: runsOnCpu(order.model.gpu),
-    onMessage: (message) => forwardLog(logger, message),
-    onLog: (level, message, fields) => logger.log(level, message, fields),
-  });
-  try {
-    await child.next((message) => (message.kind === 'ready' ? true : undefined), 'start', 30_000);
-    const result = child.next((message) => (message.kind === 'plan-result' ? message : undefined), 'plan', 120_000);
-    child.send({ kind: 'plan', id: 1, order });
-    const { plan, error } = await result;
-    if (plan === null) throw error === null ? new MassError('internal', 'No plan was made.') : fromErrorData(error);
-    return plan;
-  } catch (error) {
-    if (!(error instanceof ChildEnded)) throw error;
-    throw new MassError('infrastructure', `The inference process ended while it planned: ${error.message}`);
-  } finally {
-    await child.stop(5000);
   }
 }
 
@@ -279,6 +253,6 @@ export class InferenceProcess implements AsyncDisposable {
   }
 }
 
-function forwardLog(logger: Logger, message: FromInference): void {
+export function forwardLog(logger: Logger, message: FromInference): void {
   if (message.kind === 'log') logger.log(message.level, message.message, message.fields);
 }

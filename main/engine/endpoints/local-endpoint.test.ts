@@ -3,8 +3,9 @@ import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { MassError } from '../../common/base/errors.ts';
 import type { Sampling } from '../../common/domain/chat.ts';
 import type { CompletionRecord, LoadOrder } from '../../common/protocol/inference.ts';
+import { planModel } from './ask-inference.ts';
 import type { CompletionRequest } from './endpoint.ts';
-import { type InferenceOptions, planModel, startInference } from './inference-process.ts';
+import { type InferenceOptions, startInference } from './inference-process.ts';
 import { createLocalEndpoints } from './local-endpoint.ts';
 
 const entry = new URL('../../inference/testing/scripted-main.ts', import.meta.url).pathname;

@@ -7,7 +7,7 @@ import { plannedBytes } from '../../common/domain/model-catalogue.ts';
 import { parseWith } from '../../common/domain/parse-with.ts';
 import type { ModelSummary } from '../../common/protocol/engine.ts';
 import type { EngineHandlers } from '../../node/engine-handlers.ts';
-import { planModel } from '../endpoints/inference-process.ts';
+import { planModel } from '../endpoints/ask-inference.ts';
 import { findModel, readModelCatalogue } from '../models/catalogue.ts';
 import { fetchModel } from '../models/fetch-model.ts';
 import { readGgufHeader } from '../models/gguf-header.ts';

@@ -197,7 +197,10 @@ function isAlive(pid: number): boolean {
 
 const Probe = z.object({ version: z.string(), basePrefix: z.string(), executable: z.string(), fits: z.boolean() });
 
-async function findPython(options: VenvOptions): Promise<z.infer<typeof Probe> & { program: string }> {
+/** Errors: `prerequisite` when there is none, saying what to install. */
+export async function findPython(
+  options: Pick<VenvOptions, 'searchPath'>,
+): Promise<z.infer<typeof Probe> & { program: string }> {
   const code =
     'import sys, json; v = sys.version_info; print(json.dumps({"version": "%d.%d.%d" % v[:3], ' +
     '"basePrefix": sys.base_prefix, "executable": sys.executable, "fits": (3, 11) <= v[:2] <= (3, 13)}))';

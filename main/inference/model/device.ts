@@ -86,3 +86,13 @@ export async function measureFree(device: Device): Promise<MemoryFree> {
     ramFreeBytes: ram.freeBytes,
   };
 }
+
+/** What a model with `gpu: auto` would run on; loads nothing. */
+export async function probeDevice({ logger }: { logger: Logger }): Promise<MemoryFree> {
+  const device = await openDevice('auto', logger);
+  try {
+    return await measureFree(device);
+  } finally {
+    await device.llama.dispose();
+  }
+}

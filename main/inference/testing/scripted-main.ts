@@ -22,6 +22,7 @@ await runInferenceProcess({
     };
   },
   plan: (order) => Promise.resolve(planOf(order)),
+  probe: () => Promise.resolve({ device: 'scripted', onGpu: false, freeBytes: 10, totalBytes: 20, ramFreeBytes: 10 }),
   createFormat: createScriptedFormat,
   createLedger: createMapLedger,
   hashMessage,
