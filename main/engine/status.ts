@@ -1,5 +1,3 @@
-import { readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
 import type { StageName } from '../common/domain/events.ts';
 import { type RunStanding, standingOf } from '../common/domain/quarantine.ts';
 import { opponentsPossible } from '../common/domain/schedule.ts';
@@ -264,24 +262,12 @@ function etaSeconds(all: readonly StageProgress[], seconds: number): number | nu
   return done < 3 ? null : (seconds / done) * Math.max(0, planned - done);
 }
 
-/** This experiment's workspaces, plus database and bodies, which all experiments of a data folder share. */
-function bytesOnDisk(store: Store, experimentId: string): number {
-  return (
-    store.episodes.attemptsOfExperiment(experimentId).reduce((sum, attempt) => sum + attempt.workspaceBytes, 0) +
-    store.databaseBytes() +
-    filesBytes(join(store.folder, 'artifacts'))
-  );
-}
-
-function filesBytes(folder: string): number {
-  try {
-    return readdirSync(folder, { recursive: true, withFileTypes: true })
-      .filter((entry) => entry.isFile())
-      .reduce((sum, entry) => sum + statSync(join(entry.parentPath, entry.name)).size, 0);
-  } catch {
-    return 0; // no large body was stored yet
-  }
-}
+/**
+ * This experiment's workspaces, plus database and bodies, which all experiments of a data folder share. Sums of rows: the
+ * folders themselves hold too many files to be walked at every look.
+ */
+const bytesOnDisk = (store: Store, experimentId: string): number =>
+  store.episodes.workspaceBytes(experimentId) + store.databaseBytes() + store.artifacts.fileBytes();
 
 function failuresOf(store: Store, experimentId: string): string[] {
   return store.episodes

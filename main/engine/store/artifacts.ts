@@ -18,6 +18,7 @@ export class Artifacts {
   readonly #exists;
   readonly #insert;
   readonly #select;
+  readonly #files;
 
   constructor(db: Database.Database, folder: string) {
     this.#folder = folder;
@@ -26,6 +27,14 @@ export class Artifacts {
     this.#select = db.prepare<[string], { bytes: number; body: Buffer | null }>(
       'SELECT bytes, body FROM artifacts WHERE hash = ?',
     );
+    this.#files = db.prepare<[], { bytes: number }>(
+      'SELECT coalesce(sum(storedBytes), 0) AS bytes FROM artifacts WHERE body IS NULL',
+    );
+  }
+
+  /** Bytes of the bodies that are files of their own; the others are part of the database. */
+  fileBytes(): number {
+    return this.#files.get()?.bytes ?? 0;
   }
 
   /** Returns the sha256 of `data` (text as UTF-8). */

@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -40,6 +40,15 @@ const episode: DomainEvent = {
   replicate: 0,
   seed: 7,
 };
+
+it('sums the bodies that are files without walking their folder', () => {
+  expect(store.artifacts.fileBytes()).toBe(0);
+  store.artifacts.put('a small one lives in the database');
+  const paths = [1, 2].map((seed) => store.artifacts.pathOf(store.artifacts.put(incompressible(seededRandom(seed)))));
+  const bytes = paths.reduce((sum, path) => sum + statSync(path).size, 0);
+  expect(bytes).toBeGreaterThan(500_000);
+  expect(store.artifacts.fileBytes()).toBe(bytes);
+});
 
 describe('append', () => {
   it('writes events and rows together', () => {

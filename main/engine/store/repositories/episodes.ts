@@ -112,6 +112,10 @@ export function episodeRepository(db: Database.Database) {
     'SELECT * FROM attempts WHERE experimentId = ? ORDER BY startedAt, attemptId',
   );
 
+  const workspaceBytes = db.prepare<[string], { bytes: number }>(
+    'SELECT coalesce(sum(workspaceBytes), 0) AS bytes FROM attempts WHERE experimentId = ?',
+  );
+
   const withSettled = (row: EpisodeRow): SettledEpisode => ({ ...row, attempt: settled.get(row.episodeId) ?? null });
   return {
     projections,
@@ -124,6 +128,8 @@ export function episodeRepository(db: Database.Database) {
     settledAttempt: (episodeId: string) => settled.get(episodeId),
     attemptById: (attemptId: string) => attemptById.get(attemptId),
     openAttempts: () => openAttempts.all(),
+    /** as recorded when its attempts ended, less what was pruned */
+    workspaceBytes: (experimentId: string): number => workspaceBytes.get(experimentId)?.bytes ?? 0,
     attemptsOfExperiment: (experimentId: string) => ofExperiment.all(experimentId),
   };
 }

@@ -1,0 +1,2 @@
+-- Sums the bodies that are files without reading the ones that are not.
+CREATE INDEX artifactFiles ON artifacts (storedBytes) WHERE body IS NULL;
