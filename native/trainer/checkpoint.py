@@ -85,6 +85,8 @@ def generator_tensors() -> Tensors:
     states = {"random.torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["random.cuda"] = torch.cuda.get_rng_state()
+    if torch.backends.mps.is_available():
+        states["random.mps"] = torch.mps.get_rng_state()
     return states
 
 
@@ -180,6 +182,8 @@ def restore(
     torch.set_rng_state(state["random.torch"])
     if "random.cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["random.cuda"])
+    if "random.mps" in state and torch.backends.mps.is_available():
+        torch.mps.set_rng_state(state["random.mps"])
     version, internal, gauss = metadata["pythonRandom"]
     random.setstate((version, tuple(internal), gauss))
     numpy_state = metadata["numpyRandom"]

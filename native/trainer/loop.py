@@ -84,7 +84,7 @@ class Run:
             if self.step % recipe.checkpoint_every == 0 or last or diverged:
                 self.save()
             if diverged:
-                return "diverged", f"Validation loss rose {risen} times in a row up to step {self.step}; started again, it goes on."
+                return "diverged", f"Validation loss rose {risen} times in a row up to step {self.step}. The checkpoints stand."
         return "finished", f"All {recipe.steps} steps are done."
 
     def prepare(self) -> None:
