@@ -40,6 +40,7 @@ export function exportStage(services: CycleServices): Stage {
   return {
     name: 'export',
     run: async (context) => {
+      await clearScratch(services, context);
       const known = madeBefore(services, context);
       if (known) return { complete: true, message: await restore(services, context, known) };
       const subject = await subjectOf(services, context);
@@ -51,6 +52,15 @@ export function exportStage(services: CycleServices): Stage {
       return { complete: true, message: summary(subject, made) };
     },
   };
+}
+
+/** Where files lie while they are made. One run works on a training at a time, so what is there is of a dead one. */
+const scratchOf = ({ dataFolder }: CycleServices, { trainingId }: TrainingRow): string =>
+  join(dataFolder, 'exporting', trainingId);
+
+async function clearScratch(services: CycleServices, context: StageContext): Promise<void> {
+  const training = services.store.trainings.ofCycle(context);
+  if (training) await rm(scratchOf(services, training), { recursive: true, force: true });
 }
 
 const madeBefore = ({ store }: CycleServices, { experimentId, cycle }: StageContext): GenerationRow | undefined =>
@@ -103,9 +113,7 @@ async function provenAdapter(
   const label = `export L${context.cycle} for "${subject.experiment.name}"`;
   context.doing('export: waiting for the device');
   return withDevice(services.lease, { label, signal: context.signal }, async () => {
-    // The lease is what makes one folder enough; what a killed export left in it is removed.
-    const scratch = join(dataFolder, 'exporting');
-    await rm(scratch, { recursive: true, force: true });
+    const scratch = scratchOf(services, subject.training);
     await mkdir(scratch, { recursive: true });
     try {
       // What failed parity is converted anew: the program may have been mended since.
