@@ -23,6 +23,7 @@ export interface InferenceParts {
 
 /** Waiting requests beyond which the endpoint answers 429. */
 const maxQueued = 256;
+const pulseMs = 1000;
 
 /**
  * The inference process: takes orders over Node IPC, serves HTTP. Its one argument is the path of a unix socket to listen
@@ -117,9 +118,9 @@ class InferenceProcess {
   }
 
   async #load(order: LoadOrder): Promise<void> {
+    const isFirst = !this.#loading;
     try {
-      if (this.#loading)
-        throw new MassError('conflict', 'A model is loaded already; start another process for another.');
+      if (!isFirst) throw new MassError('conflict', 'A model is loaded already; start another process for another.');
       this.#loading = true;
       const { model, plan } = await this.#parts.load(order, { logger: this.#logger });
       this.#model = model;
@@ -134,10 +135,23 @@ class InferenceProcess {
         }),
       );
       const { id, architecture, device, contextSize, sequences } = model.info;
+      setInterval(() => this.#pulse(model), pulseMs).unref();
       await this.#send({ kind: 'loaded', status: { id, architecture, device, contextSize, sequences, plan } });
     } catch (error) {
+      // Another load may be tried in this process. A refusal because of an earlier one changes nothing.
+      if (isFirst) {
+        await this.#model?.dispose();
+        this.#model = null;
+        this.#loading = false;
+      }
       await this.#send({ kind: 'load-failed', error: toErrorData(error) });
     }
+  }
+
+  #pulse(model: ServedModel): void {
+    const { running, generatedTokens, batchSizes } = model.metrics();
+    const batches = Object.values(batchSizes).reduce((sum, count) => sum + count, 0);
+    this.#send({ kind: 'pulse', running, work: batches + generatedTokens }).catch(() => undefined); // the engine is gone
   }
 
   async #plan(id: number, order: LoadOrder): Promise<void> {

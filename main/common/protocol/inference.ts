@@ -138,6 +138,8 @@ export const FromInference = z.discriminatedUnion('kind', [
     from: z.number().int(),
     sampledIds: Ids,
   }),
+  /** every second while a model is loaded; `work` grows with every batch and every sampled token */
+  z.object({ kind: z.literal('pulse'), running: z.number().int(), work: z.number().int() }),
   /** the HTTP answer waits for `recorded` */
   z.object({ kind: z.literal('record'), record: CompletionRecord }),
   z.object({

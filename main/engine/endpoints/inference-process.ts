@@ -17,6 +17,7 @@ import { GrantBook } from './grant-book.ts';
 import { ChildEnded, InferenceChild, inferenceEntry } from './inference-child.ts';
 import { runsOnCpu } from './inference-environment.ts';
 import { RequestBook, type TrackedRequest } from './request-book.ts';
+import { type Pulse, StallWatch } from './stall-watch.ts';
 
 export interface InferenceOptions {
   readonly order: LoadOrder;
@@ -34,6 +35,8 @@ export interface InferenceOptions {
   /** How long a stopping process may take before it is killed. */
   readonly stopMs?: number;
   readonly restarts?: RestartPolicy;
+  /** A process that has work and makes no progress for this long is ended and started again. */
+  readonly stallMs?: number;
 }
 
 /** Where the endpoint listens now; another number after every restart. */
@@ -57,22 +60,31 @@ export async function startInference(options: InferenceOptions): Promise<Inferen
   }
 }
 
+/** Longer than the slowest slice of a prompt takes on a CPU. */
+const defaultStallMs = 10 * 60_000;
+
 /** Keeps one inference process alive, and with it what a restarted one has to know. */
 export class InferenceProcess implements AsyncDisposable {
   readonly #options: InferenceOptions;
   readonly #book = new RequestBook();
   readonly #grants = new GrantBook();
   readonly #crashes: CrashBudget;
+  readonly #stalls: CrashBudget;
+  readonly #stallMs: number;
   readonly #stopping = new AbortController();
   readonly #life: Promise<void>;
   #serving = deferred<Serving>();
   #child: InferenceChild | null = null;
   #status: ModelStatus | null = null;
   #incarnation = 0;
+  #onPulse: (pulse: Pulse) => void = () => undefined;
 
   constructor(options: InferenceOptions) {
     this.#options = options;
     this.#crashes = new CrashBudget(options.restarts);
+    this.#stallMs = options.stallMs ?? defaultStallMs;
+    // Stalls come slowly: a request that stalls every process must end as a failure all the same.
+    this.#stalls = new CrashBudget({ crashes: 3, windowMs: 10 * this.#stallMs, backoffMs: 250 });
     this.#serving.promise.catch(() => undefined);
     this.#life = this.#live();
   }
@@ -159,18 +171,19 @@ export class InferenceProcess implements AsyncDisposable {
     while (!this.#stopping.signal.aborted) {
       const child = this.#start();
       let serves = false;
+      let stalled = false;
       try {
         const serving = await this.#bringUp(child);
         everServed = serves = true;
         this.#serving.resolve(serving);
-        await child.ended;
-        throw new ChildEnded(child.epitaph);
+        stalled = await this.#watch(child);
+        throw new ChildEnded(stalled ? `it made no progress for ${this.#stallMs / 60_000} minutes` : child.epitaph);
       } catch (error) {
         // At once: whoever learns of the end must not be sent to the same port again.
         if (serves) this.#renewServing();
         await child.stop(0);
         if (this.#stopping.signal.aborted) break;
-        const failure = this.#crashes.count(error, { retryAny: everServed });
+        const failure = (stalled ? this.#stalls : this.#crashes).count(error, { retryAny: everServed });
         if (failure !== null) return this.#fail(failure);
         this.#options.logger.log('warn', 'The inference process ended and is restarted.', { error: String(error) });
         await sleep(this.#crashes.backoffMs, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
@@ -178,6 +191,23 @@ export class InferenceProcess implements AsyncDisposable {
     }
     this.#fail(new MassError('cancelled', 'The inference process was stopped.'));
     this.#verifyGone();
+  }
+
+  /** Resolves when the process has ended: true when it had to be, because it did not get on. */
+  async #watch(child: InferenceChild): Promise<boolean> {
+    let stalled = false;
+    const watch = new StallWatch({
+      stallMs: this.#stallMs,
+      onStall: () => {
+        stalled = true;
+        this.#options.logger.log('error', 'The inference process makes no progress and is ended.', { pid: child.pid });
+        child.kill();
+      },
+    });
+    this.#onPulse = (pulse) => watch.pulse(pulse);
+    await child.ended;
+    watch.stop();
+    return stalled;
   }
 
   #start(): InferenceChild {
@@ -220,6 +250,7 @@ export class InferenceProcess implements AsyncDisposable {
   async #receive(child: InferenceChild, message: FromInference): Promise<void> {
     forwardLog(this.#options.logger, message);
     if (message.kind === 'progress') this.#book.progress(message);
+    if (message.kind === 'pulse' && child === this.#child) this.#onPulse(message);
     if (message.kind !== 'record') return;
     const { completionId } = message.record;
     try {

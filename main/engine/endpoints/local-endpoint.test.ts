@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import type { MassError } from '../../common/base/errors.ts';
@@ -5,6 +8,7 @@ import type { Sampling } from '../../common/domain/chat.ts';
 import type { CompletionRecord, LoadOrder } from '../../common/protocol/inference.ts';
 import { planModel } from './ask-inference.ts';
 import type { CompletionRequest } from './endpoint.ts';
+import { InferenceChild } from './inference-child.ts';
 import { type InferenceOptions, startInference } from './inference-process.ts';
 import { createLocalEndpoints } from './local-endpoint.ts';
 
@@ -187,6 +191,20 @@ describe('crashes', () => {
     expect(records[1]).toMatchObject({ parentCompletionId: null, parentPrefix: 0 });
   });
 
+  it('of the silent kind are noticed: a process that hangs is replaced, and its request goes on', async () => {
+    const marker = join(mkdtempSync(join(tmpdir(), 'mass-hang-')), 'hung');
+    const { inference, endpoints, records } = await start('plain', { stallMs: 3000 });
+    const endpoint = await endpoints.open('a');
+    const { incarnation } = await inference.serving();
+    expect((await endpoint.complete(ask(`hang ${marker}`))).message.content).toBe(
+      `[${`hang ${marker}`.toUpperCase()}]`,
+    );
+    expect((await inference.serving()).incarnation).toBe(incarnation + 1);
+    expect(logged).toContain('The inference process makes no progress and is ended.');
+    expect(records).toHaveLength(1);
+    rmSync(dirname(marker), { recursive: true });
+  });
+
   it('in a row end as an infrastructure failure that names signal and cause', async () => {
     const { endpoints } = await start('plain', { restarts: { ...restarts, crashes: 3 } });
     const endpoint = await endpoints.open('a');
@@ -199,6 +217,32 @@ describe('crashes', () => {
 });
 
 describe('starting and stopping', () => {
+  it('leaves a process whose load failed ready for another one', async () => {
+    const child = new InferenceChild({
+      entry,
+      socketPath: null,
+      cpu: true,
+      onMessage: () => undefined,
+      onLog: () => undefined,
+    });
+    cleanups.push(() => child.stop(0));
+    const outcome = () =>
+      child.next(
+        (message) => (message.kind === 'loaded' || message.kind === 'load-failed' ? message : undefined),
+        'load',
+        10_000,
+      );
+    const load = async (behaviour: string) => {
+      const loaded = outcome();
+      child.send({ kind: 'load', order: orderOf(behaviour) });
+      return await loaded;
+    };
+    await child.next((message) => (message.kind === 'ready' ? true : undefined), 'start', 10_000);
+    expect(await load('fail-on-load')).toMatchObject({ kind: 'load-failed' });
+    expect(await load('plain')).toMatchObject({ kind: 'loaded' });
+    expect(await load('plain')).toMatchObject({ kind: 'load-failed', error: { code: 'conflict' } });
+  });
+
   it('does not try a model again that cannot be loaded', async () => {
     await expect(startInference(optionsOf('fail-on-load'))).rejects.toMatchObject({
       code: 'internal',

@@ -1,3 +1,4 @@
+import { existsSync, writeFileSync } from 'node:fs';
 import type { MemoryPlan } from '../../common/domain/memory-plan.ts';
 import type { LoadOrder } from '../../common/protocol/inference.ts';
 import { runInferenceProcess } from '../run-inference-process.ts';
@@ -7,7 +8,8 @@ import { ScriptedModel } from './scripted-model.ts';
 /**
  * The inference process with a scripted model, for tests of the supervisor. The model file's name says how it behaves:
  * `crash-on-load`, `fail-on-load`, `hang-on-load` or `slow-<ms per token>`; the answer echoes the last user message in
- * capitals in brackets (a long body of numbered words when the message is `long <n>`), and dies at the word `die`.
+ * capitals in brackets (a long body of numbered words when the message is `long <n>`), and dies at the word `die`. At
+ * `hang <file>` the process hangs until it is killed, unless the file is there, which it leaves.
  */
 await runInferenceProcess({
   load: async (order) => {
@@ -31,6 +33,11 @@ await runInferenceProcess({
 function answerOf(prompt: string): string {
   const asked = prompt.split('<|im_start|>user\n').at(-1)?.split('<|im_end|>')[0] ?? '';
   if (asked === 'die') process.kill(process.pid, 'SIGKILL');
+  const hang = /^hang (.+)/.exec(asked)?.[1];
+  if (hang !== undefined && !existsSync(hang)) {
+    writeFileSync(hang, '');
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+  }
   const long = /^long (\d+)/.exec(asked)?.[1];
   if (long === undefined) return `[${asked.toUpperCase()}]`;
   return Array.from({ length: Number(long) }, (_, i) => `${asked.length + i} wörd`).join(' ');
