@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import { z } from 'zod';
 import type { ParityReport } from '../../common/domain/parity-report.ts';
 import { WindowManifest } from '../../common/domain/window-set.ts';
@@ -112,7 +113,7 @@ function recipe({ store, training }: CardOrder): string[] {
   return [
     '## Recipe',
     '',
-    `LoRA on ${plan ? `${number(plan.adaptedModules)} modules` : 'linear layers'}, base weights frozen, read from a ${base.kind === 'gguf' ? 'GGUF file' : 'folder of safetensors'} (${plain(base.path)}).`,
+    `LoRA on ${plan ? `${number(plan.adaptedModules)} modules` : 'linear layers'}, base weights frozen, read from a ${base.kind === 'gguf' ? 'GGUF file' : 'folder of safetensors'} (${plain(basename(base.path))}).`,
     '',
     ...table(['setting', 'value'], settings),
     ...(machine
