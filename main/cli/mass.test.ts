@@ -50,6 +50,28 @@ function mass(args: readonly string[], stub = '', started: (child: ChildProcess)
   });
 }
 
+/** The same on a terminal, where a question is answered with a word. */
+function atTerminal(args: readonly string[], word: string): Promise<{ code: number | null; screen: string }> {
+  const words = [process.execPath, join(projectRoot, 'main/cli/launch.mjs'), ...args, '--data', dataFolder];
+  return new Promise((resolve, reject) => {
+    const child = spawn('script', ['--quiet', '--return', '--command', words.join(' '), '/dev/null'], {
+      env: { ...process.env, MASS_ENGINE_ENTRY: join(projectRoot, 'main/engine/testing/stub-main.ts') },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    let screen = '';
+    let answered = false;
+    child.stdout.on('data', (data) => {
+      screen += String(data);
+      if (!answered && screen.includes('[after/now/no]')) {
+        answered = true;
+        child.stdin.write(`${word}\n`);
+      }
+    });
+    child.once('error', reject);
+    child.once('close', (code) => resolve({ code, screen }));
+  });
+}
+
 describe('mass', () => {
   it('prints JSON on standard output only', async () => {
     const { code, stdout, stderr } = await mass(['status', '--json']);
@@ -86,6 +108,29 @@ describe('mass', () => {
     expect(await mass(['stop', '--now', '--engine'])).toMatchObject({ code: 0, stdout: 'Stopped; the engine ends.\n' });
     await expect.poll(() => readEngineFile(dataFolder), { timeout: 10_000 }).toBeNull();
   });
+
+  it.runIf(process.platform === 'linux')(
+    'asks how to stop, saying what would be lost',
+    { timeout: 60_000 },
+    async () => {
+      const log = async () => (await mass(['log', 'first', '--all'])).stdout;
+      await mass(['status']);
+      const no = await atTerminal(['stop'], 'no');
+      expect(no.screen).toContain(
+        'Stopping now: 2 episodes in flight with 300 generated tokens would be lost and run again.',
+      );
+      expect(no.screen).toContain('Stop after the episodes in flight, now, or not at all? [after/now/no]');
+      expect(no).toMatchObject({ code: 0, screen: expect.stringMatching(/Nothing stopped\.\s*$/) });
+      expect(await log()).not.toContain('stopped');
+      for (const mode of ['after', 'now'] as const) {
+        expect(await atTerminal(['stop'], mode)).toMatchObject({
+          code: 0,
+          screen: expect.stringMatching(/Stopped\.\s*$/),
+        });
+        expect(await log()).toContain(`stopped ${mode}`);
+      }
+    },
+  );
 
   it('runs, telling events on standard error', async () => {
     const { code, stdout, stderr } = await mass(['run', 'first', '--until', 'collect']);

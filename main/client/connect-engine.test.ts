@@ -64,6 +64,16 @@ describe('connectEngine', () => {
     second.close();
   });
 
+  it('ends by itself some time after its last client has left, not before', async () => {
+    process.env['MASS_STUB'] = 'idle';
+    const engine = await connectEngine({ dataFolder, start: true, entry });
+    const closed = new Promise<string>((resolve) => engine.onClose(() => resolve('closed')));
+    const longer = new Promise<string>((resolve) => setTimeout(() => resolve('open'), 2000));
+    expect(await Promise.race([closed, longer])).toBe('open');
+    engine.close();
+    await expect.poll(() => readEngineFile(dataFolder), { timeout: 10_000 }).toBeNull();
+  });
+
   it("reports the engine's own start error", async () => {
     process.env['MASS_STUB'] = 'no-start';
     await expect(connectEngine({ dataFolder, start: true, entry })).rejects.toMatchObject({

@@ -57,7 +57,7 @@ export async function stop(context: CommandContext, options: StopOptions): Promi
   if (engine === null) return { value: { stopped: false, inFlight: [] }, text: 'No engine runs, so nothing to stop.' };
   try {
     const preview = await engine.call('engine.stop', { mode: 'preview', ...target });
-    const what = `${preview.inFlight.length} attempts in flight. ${preview.lostIfNow}`;
+    const what = `Stopping now: ${preview.lostIfNow}`;
     const mode = options.mode ?? (await askMode(context, what));
     if (mode === null) return { value: preview, text: 'Nothing stopped.' };
     const value = await engine.call(
@@ -83,7 +83,7 @@ async function askMode(context: CommandContext, what: string): Promise<'after' |
   const reader = createInterface({ input: process.stdin, output: process.stderr });
   try {
     const answer = await reader.question(
-      `${printable(what)}\nStop after what is in flight, now, or not? [after/now/no] `,
+      `${printable(what)}\nStop after the episodes in flight, now, or not at all? [after/now/no] `,
       {
         signal: context.interrupted,
       },

@@ -164,6 +164,33 @@ describe('event pushes', () => {
     await expect.poll(() => listeners.size).toBe(0);
   });
 
+  it('carry only the last seq to a client that does not keep up, which misses nothing', async () => {
+    const client = await open();
+    client.send({ kind: 'request', id: 1, method: 'events.subscribe', params: {} });
+    await client.next();
+    client.socket.pause();
+    const long = (seq: number): StoredEvent => ({
+      ...event(seq),
+      event: { type: 'notice', experimentId: null, level: 'info', code: 'c', message: 'x'.repeat(400_000) },
+    });
+    const last = 60;
+    for (let seq = 1; seq <= last; seq++) {
+      emit(long(seq));
+      await new Promise((resolve) => setTimeout(resolve, 25)); // longer than a batch is gathered for
+    }
+    client.socket.resume();
+    let seen = 0;
+    let bare = 0;
+    while (seen < last) {
+      const { payload } = (await client.next()) as { payload: { lastSeq: number; events?: StoredEvent[] } };
+      if (payload.events === undefined) bare++;
+      seen = payload.lastSeq;
+    }
+    expect(bare).toBeGreaterThan(0);
+    emit(event(last + 1));
+    expect(await client.next()).toMatchObject({ payload: { lastSeq: last + 1, events: [{ seq: last + 1 }] } });
+  });
+
   it('carry only the last seq for one experiment', async () => {
     const client = await open();
     client.send({ kind: 'request', id: 1, method: 'events.subscribe', params: { experiment: 'first' } });

@@ -5,7 +5,7 @@ import { stubHandlers } from './stub-handlers.ts';
 
 /**
  * An engine process whose engine is a stub, for tests of the client and the command line. MASS_STUB chooses how it
- * behaves: "no-start" fails while opening, "gate" and "forever" say how its one run ends.
+ * behaves: "no-start" fails while opening, "gate" and "forever" say how its one run ends, "idle" ends soon without a client.
  */
 const behaviour = process.env['MASS_STUB'] ?? '';
 const events: StoredEvent[] = [];
@@ -23,6 +23,7 @@ function append(event: StoredEvent['event']): void {
 
 await runEngineProcess(process.argv.slice(2), {
   version: '0.0.0-stub',
+  ...(behaviour === 'idle' ? { idleMs: 400 } : {}),
   createEngine: async ({ dataFolder, version }) => {
     if (behaviour === 'no-start') {
       throw new MassError('prerequisite', 'The stub cannot start; unset MASS_STUB.', { cause: new Error('told so') });
@@ -39,8 +40,12 @@ await runEngineProcess(process.argv.slice(2), {
           activeRuns: [],
         }),
         'engine.stop': async ({ mode }) => {
-          if (mode !== 'preview') endRun();
-          return { inFlight: [], lostIfNow: 'Nothing would be lost.', stopped: mode !== 'preview' };
+          if (mode !== 'preview') {
+            append({ type: 'notice', experimentId: null, level: 'info', code: 'stop', message: `stopped ${mode}` });
+            endRun();
+          }
+          const lostIfNow = '2 episodes in flight with 300 generated tokens would be lost and run again.';
+          return { inFlight: ['at_1', 'at_2'], lostIfNow, stopped: mode !== 'preview' };
         },
         'experiment.list': async () => [{ name: 'first', state: 'new', createdAt: 0, model: 'stub' }],
         'experiment.status': async ({ name }) => {
