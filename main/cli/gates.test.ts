@@ -75,7 +75,7 @@ it('stops at a gate with 3, goes on after approval, and says no after a rejectio
     code: 0,
     out: 'Gate on-findings approved. Go on with: mass run x\n',
   });
-  expect(await mass('run', 'x')).toMatchObject({ code: 0 });
+  expect(await mass('run', 'x', '--until', 'select')).toMatchObject({ code: 0 });
   expect((await mass('gates', 'x')).out).toMatch(/cycle 1 on-findings +approved/);
   const late = await mass('findings', 'x', '--clear', finding.findingId, '--note', 'fine');
   expect(late.out).toContain('The selection of one is made and stays as it is; this decision is recorded.');

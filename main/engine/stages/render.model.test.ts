@@ -36,6 +36,8 @@ const config: ExperimentConfigInput = {
     onTurnLimit: 'wrap-up',
     commandSeconds: 20,
   },
+  search: { callTokens: 600 },
+  judging: { callTokens: 600 },
   collect: { runs: 2 },
   select: { train: 1, validate: 1 },
   render: { windowTokens: 2048, overlapTokens: 256 },
