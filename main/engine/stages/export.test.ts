@@ -2,6 +2,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { cancelled } from '../../common/base/errors.ts';
 import { silentLogger } from '../../common/base/logger.ts';
 import type { ExperimentConfigInput } from '../../common/domain/config.ts';
 import type { StageName } from '../../common/domain/events.ts';
@@ -188,6 +189,32 @@ describe('running again', () => {
     expect(eventsOf('adapter.exported')).toHaveLength(1);
     expect(eventsOf('checkpoint.chosen')).toHaveLength(1);
     expect(generations()).toHaveLength(2);
+  });
+
+  it('goes on where a stop found it, and gives the device back', async () => {
+    let scoring: () => void = () => undefined;
+    const begun = new Promise<void>((resolve) => {
+      scoring = resolve;
+    });
+    const slow: RunWorld = {
+      ...scriptedWorld(),
+      scoreServed: (_target, _store, { signal }) => {
+        scoring();
+        return new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(cancelled())));
+      },
+    };
+    await withEngine(async (engine) => {
+      await engine.handlers['experiment.create']({ name: 'first', config: config() }, context);
+      const { runId } = await engine.handlers['run.start']({ name: 'first', stages: cycleStages }, context);
+      await begun;
+      expect((await engine.handlers['engine.info']({}, context)).lease).toBe('export L1 for "first"');
+      await engine.handlers['engine.stop']({ mode: 'now', shutdown: false }, context);
+      expect(await engine.handlers['run.wait']({ runId }, context)).toMatchObject({ state: 'stopped' });
+      expect((await engine.handlers['engine.info']({}, context)).lease).toBeNull();
+      expect(readdirSync(join(folder, 'exporting'))).toEqual([]);
+    }, slow);
+    expect(await run({ stages: ['export'] })).toMatchObject({ state: 'done' });
+    expect(eventsOf('adapter.exported')).toHaveLength(1);
   });
 
   it('refuses a checkpoint or an adapter that was touched', async () => {
