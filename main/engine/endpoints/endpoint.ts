@@ -12,8 +12,8 @@ export type JsonSchema = Readonly<Record<string, unknown>>;
 export interface CompletionRequest {
   readonly messages: readonly Message[];
   readonly tools?: readonly ToolDefinition[];
-  /** `none` forbids calls, `required` forces one; default `auto` */
-  readonly toolChoice?: 'auto' | 'none' | 'required';
+  /** `none` forbids calls, `required` forces one, a name forces a call of that tool first; default `auto` */
+  readonly toolChoice?: 'auto' | 'none' | 'required' | { readonly name: string };
   /** JSON Schema the content (after the reasoning) must satisfy */
   readonly responseSchema?: JsonSchema;
   readonly sampling: Sampling;

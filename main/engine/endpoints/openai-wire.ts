@@ -13,7 +13,7 @@ export function toBody(request: CompletionRequest, model: string): Record<string
       ? {}
       : {
           tools: tools.map((tool) => ({ type: 'function', function: tool })),
-          tool_choice: request.toolChoice ?? 'auto',
+          tool_choice: toWireChoice(request.toolChoice ?? 'auto'),
         }),
     ...(responseSchema === undefined
       ? {}
@@ -33,6 +33,9 @@ export function toBody(request: CompletionRequest, model: string): Record<string
     ...(sharedPrefix === undefined ? {} : { mass: { shared_prefix: sharedPrefix } }),
   };
 }
+
+const toWireChoice = (choice: NonNullable<CompletionRequest['toolChoice']>): unknown =>
+  typeof choice === 'object' ? { type: 'function', function: { name: choice.name } } : choice;
 
 function toWireMessage(message: Message): Record<string, unknown> {
   if (message.role === 'tool') return { role: 'tool', tool_call_id: message.toolCallId, content: message.content };

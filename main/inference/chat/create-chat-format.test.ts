@@ -1,11 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import type { AssistantMessage, Message } from '../../common/domain/chat.ts';
 import { schemaToGbnf } from '../scheduler/json-schema-gbnf.ts';
-import { createChatFormat, familyOf } from './create-chat-format.ts';
+import { createChatFormat } from './create-chat-format.ts';
 import { boundedSchema } from './grammar-schema.ts';
 import { JinjaTemplate, strftime } from './jinja-template.ts';
 import { MemoryLedger } from './ledger.ts';
 import { canonicalMessageHash } from './message-hash.ts';
+import { familyOf } from './required-call.ts';
 import { byteModel, endId, idOf } from './testing/byte-tokenizer.ts';
 import { request, writeFile } from './testing/requests.ts';
 import { chatMl, hermesLike, qwenLike } from './testing/templates.ts';

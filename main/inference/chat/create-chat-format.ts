@@ -1,6 +1,6 @@
 import { MassError } from '../../common/base/errors.ts';
 import type { ServedModel } from '../model/served-model.ts';
-import type { ChatFormat, ChatRequest, CreateChatFormat, RenderedPrompt, SampledTokenLedger } from './chat-format.ts';
+import type { ChatRequest, CreateChatFormat, RenderedPrompt, SampledTokenLedger } from './chat-format.ts';
 import { toTurns } from './conversation.ts';
 import { hermesParser } from './hermes.ts';
 import { JinjaTemplate } from './jinja-template.ts';
@@ -9,8 +9,7 @@ import { isJsonObject, type JsonObject } from './json-object.ts';
 import { MarkerTokens } from './marker-tokens.ts';
 import { qwenXmlParser } from './qwen-xml.ts';
 import { type Prompt, type PromptSource, renderPrompt } from './render.ts';
-
-type Family = ChatFormat['family'];
+import { familyOf, suppliedFor } from './required-call.ts';
 
 const parsers = { 'qwen-xml': qwenXmlParser, hermes: hermesParser, json: jsonActionParser } as const;
 
@@ -36,16 +35,11 @@ export const createChatFormat: CreateChatFormat = (model, { now = new Date() } =
       refuseMarkers(request, markers);
       return family === 'json'
         ? renderJson({ source, stopIds }, request, ledger)
-        : renderNative({ source, stopIds }, request, ledger);
+        : renderNative({ source, stopIds }, request, { ledger, family });
     },
     parser: (state) => parsers[family](state),
   };
 };
-
-export function familyOf(template: string): Family {
-  if (template.includes('<function=')) return 'qwen-xml';
-  return template.includes('<tool_call>') ? 'hermes' : 'json';
-}
 
 interface Rendering {
   readonly source: PromptSource;
@@ -70,13 +64,13 @@ function renderJson({ source, stopIds }: Rendering, request: ChatRequest, ledger
 }
 
 /**
- * A required call is asked for by beginning it: the prompt ends in `<tool_call>`, after a closed reasoning block, and
- * the parser is told. `none` keeps the tools in the prompt, whose prefix then stays the same, and reads no calls.
+ * A required call is asked for by beginning it: the prompt ends in `<tool_call>`, and in the name of a tool that was
+ * named, after a closed reasoning block, and the parser is told. `none` keeps the tools in the prompt, whose prefix then stays the same, and reads no calls.
  */
 function renderNative(
   { source, stopIds }: Rendering,
   request: ChatRequest,
-  ledger: SampledTokenLedger,
+  { ledger, family }: { readonly ledger: SampledTokenLedger; readonly family: 'qwen-xml' | 'hermes' },
 ): RenderedPrompt {
   const { tools, toolChoice, responseSchema } = request;
   const calls = tools.length > 0 && toolChoice !== 'none';
@@ -93,7 +87,7 @@ function renderNative(
   if (calls && chosen.length === 0)
     throw new MassError('invalid_input', 'The tool to call must be among the offered tools.');
   const thinking = request.thinking && !forced;
-  const supplied = forced ? '<tool_call>\n' : '';
+  const supplied = suppliedFor(family, toolChoice);
   const turns = toTurns(request.messages, request.sharedPrefix);
   const prompt = renderPrompt(source, { ...request, turns, thinking, supplied }, ledger);
   if (forced && prompt.reasoningOpen) {

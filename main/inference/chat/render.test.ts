@@ -192,6 +192,39 @@ describe('recorded ids', () => {
     expect(setup.format.render(next, setup.ledger).promptIds.slice(0, made.soFar.length)).toEqual(made.soFar);
   });
 
+  it.each([
+    [
+      'qwenLike',
+      'read_file',
+      '<tool_call>\n<function=read_file>\n',
+      '<parameter=path>\na</tool_call>b\n</parameter>\n</function>\n</tool_call>',
+    ],
+    [
+      'hermesLike',
+      'read_file',
+      '<tool_call>\n{"name": "read_file", "arguments":',
+      ' {"path": "a</tool_call>b"}}\n</tool_call>',
+    ],
+    [
+      'hermesLike',
+      null,
+      '<tool_call>\n',
+      '{"name": "read_file", "arguments": {"path": "a</tool_call>b"}}\n</tool_call>',
+    ],
+  ] as const)('of a call of a named tool get back its name: %s %s', (template, name, supplied, sampled) => {
+    const setup = setUp(templates[template]);
+    const messages: Message[] = [{ role: 'user', content: 'Look.' }];
+    const tools = [writeFile, { ...writeFile, name: 'read_file' }];
+    const toolChoice = name === null ? 'required' : { name };
+    const made = answer(setup, request(messages, { tools, toolChoice }), sampled);
+    expect(spelled(setup.model, made.rendered.promptIds).endsWith(supplied)).toBe(true);
+    expect(made.message.toolCalls?.map((made) => [made.name, made.arguments])).toEqual([
+      ['read_file', '{"path":"a</tool_call>b"}'],
+    ]);
+    const next = request([...messages, made.message, result(made.message)], { tools });
+    expect(setup.format.render(next, setup.ledger).promptIds.slice(0, made.soFar.length)).toEqual(made.soFar);
+  });
+
   it('of a model that opens its reasoning itself are spliced after the role header', () => {
     const setup = setUp(hermesLike);
     const messages: Message[] = [{ role: 'user', content: 'Write a.' }];

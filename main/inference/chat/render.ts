@@ -7,6 +7,7 @@ import type { JinjaTemplate } from './jinja-template.ts';
 import type { MarkerTokens } from './marker-tokens.ts';
 import { canonicalMessageHash } from './message-hash.ts';
 import { PromptBuilder } from './prompt-builder.ts';
+import { familyOf, suppliedBefore } from './required-call.ts';
 import { type Piece, Sentinels, type Slot } from './sentinels.ts';
 
 export interface PromptSource {
@@ -42,7 +43,6 @@ export interface Prompt {
 
 const openTag = '<think>';
 const closeTag = '</think>';
-const callTag = '<tool_call>';
 
 /**
  * The prompt of a request. The template is rendered once over marks; its text becomes ids with markers, contents become
@@ -266,13 +266,13 @@ class Splicer {
     );
   }
 
-  /** The start of a required call was in the prompt, so the sampled ids close a call before they open one. */
+  /** The start of a required call was in the prompt, not among the sampled ids. */
   #supplied(ids: readonly number[], message: AssistantMessage): string {
-    if ((message.toolCalls ?? []).length === 0) return '';
-    const text = this.#options.source.model.detokenize(ids, { special: true });
-    const closes = text.indexOf('</tool_call>');
-    const opens = text.indexOf(callTag);
-    return closes >= 0 && (opens < 0 || opens > closes) ? `${callTag}\n` : '';
+    const [first] = message.toolCalls ?? [];
+    const { source } = this.#options;
+    const family = familyOf(source.template.source);
+    if (first === undefined || family === 'json') return '';
+    return suppliedBefore(family, source.model.detokenize(ids, { special: true }), first.name);
   }
 
   #withoutEnd(ids: readonly number[]): readonly number[] {
