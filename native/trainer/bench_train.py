@@ -89,7 +89,7 @@ def make_steps(arguments: argparse.Namespace) -> list[list[tuple[list[int], list
         for _ in range(arguments.windows_per_step):
             length = generator.choice(lengths)
             ids = [generator.randrange(5, 2000) for _ in range(length)]
-            labels = [i for i in range(1, length) if i % 200 >= 140]
+            labels = [i for i in range(1, length) if i % 200 >= 140 or i == length - 1]
             windows.append((ids, labels))
         steps.append(windows)
     return steps

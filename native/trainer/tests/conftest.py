@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from typing import Callable
 
-import pytest
-import torch
+# Read when torch is loaded. Tiny models spend their time waiting, and spinning threads starve whatever else runs.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
-from trainer.testing import tiny_models
+from trainer.testing import tiny_models  # noqa: E402
 
 MAKERS = {
     "llama": tiny_models.tiny_llama,
@@ -23,7 +25,7 @@ MAKERS = {
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
     """Family -> Hugging Face folder."""
     root = str(tmp_path_factory.mktemp("models"))
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
 
     def get(family: str) -> str:
         folder = os.path.join(root, family)
