@@ -1,6 +1,13 @@
 import { z } from 'zod';
 import { MassError } from '../../common/base/errors.ts';
 import { type AssistantMessage, FinishReason, type Message } from '../../common/domain/chat.ts';
+import {
+  fromWireCall,
+  toWireCall,
+  toWireChoice,
+  toWireTool,
+  WireToolCall,
+} from '../../common/protocol/openai-tool-calls.ts';
 import type { Completion, CompletionRequest } from './endpoint.ts';
 
 /** The Endpoint contract in OpenAI's words and back. */
@@ -12,7 +19,7 @@ export function toBody(request: CompletionRequest, model: string): Record<string
     ...(tools.length === 0
       ? {}
       : {
-          tools: tools.map((tool) => ({ type: 'function', function: tool })),
+          tools: tools.map(toWireTool),
           tool_choice: toWireChoice(request.toolChoice ?? 'auto'),
         }),
     ...(responseSchema === undefined
@@ -34,9 +41,6 @@ export function toBody(request: CompletionRequest, model: string): Record<string
   };
 }
 
-const toWireChoice = (choice: NonNullable<CompletionRequest['toolChoice']>): unknown =>
-  typeof choice === 'object' ? { type: 'function', function: { name: choice.name } } : choice;
-
 function toWireMessage(message: Message): Record<string, unknown> {
   if (message.role === 'tool') return { role: 'tool', tool_call_id: message.toolCallId, content: message.content };
   if (message.role !== 'assistant') return message;
@@ -45,15 +49,7 @@ function toWireMessage(message: Message): Record<string, unknown> {
     role: 'assistant',
     content: message.content,
     ...(message.reasoning === undefined ? {} : { reasoning_content: message.reasoning }),
-    ...(calls.length === 0
-      ? {}
-      : {
-          tool_calls: calls.map((call) => ({
-            id: call.id,
-            type: 'function',
-            function: { name: call.name, arguments: call.arguments },
-          })),
-        }),
+    ...(calls.length === 0 ? {} : { tool_calls: calls.map(toWireCall) }),
   };
 }
 
@@ -64,9 +60,7 @@ const WireCompletion = z.object({
       message: z.object({
         content: z.string().nullable(),
         reasoning_content: z.string().optional(),
-        tool_calls: z
-          .array(z.object({ id: z.string(), function: z.object({ name: z.string(), arguments: z.string() }) }))
-          .optional(),
+        tool_calls: z.array(WireToolCall).optional(),
       }),
       finish_reason: FinishReason,
     }),
@@ -86,9 +80,7 @@ export function fromCompletionBody(body: unknown): Completion {
     role: 'assistant',
     content: message.content ?? '',
     ...(message.reasoning_content === undefined ? {} : { reasoning: message.reasoning_content }),
-    ...(message.tool_calls === undefined
-      ? {}
-      : { toolCalls: message.tool_calls.map((call) => ({ id: call.id, ...call.function })) }),
+    ...(message.tool_calls === undefined ? {} : { toolCalls: message.tool_calls.map(fromWireCall) }),
   };
   return {
     completionId: id,

@@ -1,5 +1,6 @@
 import type { AssistantMessage, Usage } from '../../common/domain/chat.ts';
 import type { CompletionRecord } from '../../common/protocol/inference.ts';
+import { toWireCall } from '../../common/protocol/openai-tool-calls.ts';
 import type { ChatDelta } from '../chat/chat-format.ts';
 
 /** Shapes of OpenAI's chat completion and of its chunks. Seconds since 1970 in `created`. */
@@ -55,15 +56,7 @@ function messageBody(message: AssistantMessage): Record<string, unknown> {
     content: message.content === '' && calls.length > 0 ? null : message.content,
     refusal: null,
     ...(message.reasoning === undefined ? {} : { reasoning_content: message.reasoning }),
-    ...(calls.length === 0
-      ? {}
-      : {
-          tool_calls: calls.map((call) => ({
-            id: call.id,
-            type: 'function',
-            function: { name: call.name, arguments: call.arguments },
-          })),
-        }),
+    ...(calls.length === 0 ? {} : { tool_calls: calls.map(toWireCall) }),
   };
 }
 
@@ -73,10 +66,8 @@ function deltaBody(delta: ChatDelta): Record<string, unknown> {
       return { reasoning_content: delta.text };
     case 'content':
       return { content: delta.text };
-    case 'tool-call': {
-      const { index, id, name, arguments: text } = delta;
-      return { tool_calls: [{ index, id, type: 'function', function: { name, arguments: text } }] };
-    }
+    case 'tool-call':
+      return { tool_calls: [{ index: delta.index, ...toWireCall(delta) }] };
   }
 }
 

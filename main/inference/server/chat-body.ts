@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import type { Message, ToolDefinition } from '../../common/domain/chat.ts';
+import { fromWireCall, WireToolCall } from '../../common/protocol/openai-tool-calls.ts';
 
 /**
  * The body of `/v1/chat/completions`. Unknown fields are ignored, as OpenAI's clients send many that do not change the
@@ -39,12 +40,6 @@ function unreadablePart(part: unknown): string {
     : 'a part is {"type": "text", "text": "..."}';
 }
 
-const BodyToolCall = z.object({
-  id: z.string(),
-  type: z.literal('function').optional(),
-  function: z.object({ name: z.string(), arguments: z.string() }),
-});
-
 const BodyMessage = z.discriminatedUnion(
   'role',
   [
@@ -55,7 +50,7 @@ const BodyMessage = z.discriminatedUnion(
       role: z.literal('assistant'),
       content: OptionalContent,
       reasoning_content: z.string().nullish(),
-      tool_calls: z.array(BodyToolCall).nullish(),
+      tool_calls: z.array(WireToolCall).nullish(),
     }),
     z.object({ role: z.literal('tool'), tool_call_id: z.string(), content: Content }),
   ],
@@ -157,15 +152,7 @@ function toMessage(message: BodyMessage): Message {
         role: 'assistant',
         content: message.content,
         ...(message.reasoning_content ? { reasoning: message.reasoning_content } : {}),
-        ...(calls.length > 0
-          ? {
-              toolCalls: calls.map((call) => ({
-                id: call.id,
-                name: call.function.name,
-                arguments: call.function.arguments,
-              })),
-            }
-          : {}),
+        ...(calls.length > 0 ? { toolCalls: calls.map(fromWireCall) } : {}),
       };
     }
     default:
