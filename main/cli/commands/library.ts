@@ -37,7 +37,9 @@ export const modelsAdd = (context: CommandContext, path: string, id: string | un
 
 export const modelsFetch = (context: CommandContext, id: string): Promise<CommandResult> =>
   withEngine(context, async (engine) => {
-    const value = await engine.call('models.fetch', { id }, calling(context));
+    // The engine outlives this command and is given no secrets but with the call that needs one.
+    const token = process.env['HF_TOKEN'];
+    const value = await engine.call('models.fetch', { id, ...(token ? { token } : {}) }, calling(context));
     return { value, text: renderModels([value]) };
   });
 

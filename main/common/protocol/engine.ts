@@ -165,7 +165,8 @@ export const engineMethods = {
   'doctor.run': method(z.object({ repair: z.boolean().default(false) }), z.array(DoctorRow)),
   'models.list': method(nothing, z.array(ModelSummary)),
   'models.add': method(z.object({ path: z.string(), id: z.string().optional() }), ModelSummary),
-  'models.fetch': method(z.object({ id: z.string() }), ModelSummary),
+  /** `token`: for this download only; the engine keeps and logs none */
+  'models.fetch': method(z.object({ id: z.string(), token: z.string().min(1).optional() }), ModelSummary),
   'models.plan': method(
     z.object({
       id: z.string(),

@@ -43,7 +43,7 @@ export function modelHandlers({ store, logger }: HandlerParts): ModelHandlers {
       });
       return summaryOf(requireModel(store, modelId));
     },
-    'models.fetch': async ({ id }, { signal, progress }) => {
+    'models.fetch': async ({ id, token }, { signal, progress }) => {
       const registered = store.models.byId(id);
       if (registered && existsSync(registered.path)) return summaryOf(registered);
       const entry = findModel(await readModelCatalogue(), id);
@@ -51,6 +51,7 @@ export function modelHandlers({ store, logger }: HandlerParts): ModelHandlers {
         entry,
         modelsFolder,
         signal,
+        env: { ...process.env, HF_TOKEN: token },
         onProgress: ({ phase, bytes, total, etaSeconds }) =>
           progress({
             label: `${entry.title}: ${phase}`,
