@@ -139,7 +139,9 @@ def plan(order: TrainOrder) -> dict[str, Any]:
     longest = max(window.length for window in windows.windows)
     working = working_bytes(shape, config.vocab_size, longest, order.recipe.loss_chunk, offload=cuda)
     weights_bytes, adapter_bytes = frozen * item, trainable * 16  # float32: weight, gradient, two moments
-    needed = int((weights_bytes + adapter_bytes + working) * SLACK)
+    # transformers turns a whole GGUF into float32 before it fills the model; measured 1.75 times the weights.
+    loading = 8 * frozen if order.model.base.kind == "gguf" and not cuda else 0
+    needed = int(max(loading, weights_bytes + adapter_bytes + working) * SLACK)
     free = free_bytes(device)
     operations = count_operations(network, windows, order.recipe)
     rate = matrix_rate(device, dtype, config.hidden_size, config.intermediate_size)
