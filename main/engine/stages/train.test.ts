@@ -133,6 +133,10 @@ describe('the train stage', () => {
       expect(trained(store).row.trainingId).toBe(row.trainingId);
       expect(trained(store).events.length).toBe(2 * before);
       expect(existsSync(join(folder, row.folder, 'step-000006'))).toBe(true);
+      const notices = store.eventsSince(0, 100_000).flatMap(({ event }) => (event.type === 'notice' ? [event] : []));
+      expect(notices.filter(({ code }) => code === 'checkpoint-lost').map(({ message }) => message)).toEqual([
+        expect.stringMatching(/^Training L1 goes on from step 0 although step 6 was saved/),
+      ]);
     });
   });
 

@@ -1,5 +1,6 @@
 import { basename, join } from 'node:path';
 import { isCancelled, MassError, toErrorData } from '../../common/base/errors.ts';
+import type { DomainEvent } from '../../common/domain/events.ts';
 import type { Capabilities, TrainingPlan } from '../../common/protocol/trainer.ts';
 import type { StageContext } from '../runner/stage.ts';
 import type { TrainingRow } from '../store/repositories/trainings.ts';
@@ -84,6 +85,8 @@ export class TrainingRecorder {
   #start(fromStep: number): void {
     const { store, generationId } = this.#services;
     const { windowSetId, folder, order } = this.#training;
+    const newest = this.savedSteps().at(-1) ?? 0;
+    if (newest > fromStep) store.append(this.#lostNotice(newest, fromStep));
     store.append({
       type: 'training.started',
       ...this.#key(),
@@ -100,6 +103,20 @@ export class TrainingRecorder {
     this.#from = { step: fromStep, at: Date.now() };
     const where = fromStep === 0 ? 'validating before the first step' : `going on from step ${fromStep}`;
     this.#context.doing(`train: ${where} of ${order.recipe.steps}`);
+  }
+
+  /** Hours that were trained and are trained again must not pass unseen. */
+  #lostNotice(newest: number, fromStep: number): DomainEvent {
+    const { cycle, experimentId } = this.#context;
+    return {
+      type: 'notice',
+      experimentId,
+      level: 'warning',
+      code: 'checkpoint-lost',
+      message:
+        `Training L${cycle} goes on from step ${fromStep} although step ${newest} was saved: ` +
+        'its checkpoint is gone, damaged, or of a model that lay elsewhere; the log of the engine says which.',
+    };
   }
 
   #doing(loss: number): string {
