@@ -27,6 +27,7 @@ export const ParityReport = z.object({
     cosine: number.nullable(),
     cosineLimit: number,
     effect: number,
+    noise: number,
     klEffect: number,
     passed: z.boolean(),
   }),

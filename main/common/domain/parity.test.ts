@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { klEpsilon, meanDivergence, measureParity, type ScoredRows } from './parity.ts';
+import { cosineLimitOf, klEpsilon, meanDivergence, measureParity, type ScoredRows } from './parity.ts';
 
 /** Rows of probabilities as log-probabilities. */
 const rows = (...probabilities: number[][]): ScoredRows => ({
@@ -81,6 +81,30 @@ describe('parity', () => {
     expect(wrong.passed).toBe(false);
     expect(effectOf([0, 0, 0, 0])).toMatchObject({ cosine: 0, passed: false }); // the adapter was not applied
     expect(effectOf([small, -small, 0, 0]).passed).toBe(true);
+  });
+
+  it('asks less of the direction where serving adds noise of its own, and never less than 0.3', () => {
+    const [e, n] = [0.01, 0.01];
+    const noisy = (servedAdapted: number[]) =>
+      measureParity({
+        trainerBase: softmax([0, 0, 0, 0, 0, 0]),
+        trainerAdapted: softmax([e, -e, 0, 0, 0, 0]),
+        servedBase: softmax([0, 0, n, -n, 0, 0]),
+        servedAdapted: softmax(servedAdapted),
+      });
+    // The same noise cancels; other noise of its size leaves e / sqrt(e^2 + 2 n^2) = 1 / sqrt(3).
+    const same = noisy([e, -e, n, -n, 0, 0]);
+    expect(same.noise).toBeCloseTo(same.effect, 4);
+    expect(same.cosineLimit).toBeCloseTo(0.9 / Math.sqrt(3), 4);
+    expect(same.cosine).toBeCloseTo(1, 4);
+    const independent = noisy([e, -e, 0, 0, n, -n]);
+    expect(independent.cosine).toBeCloseTo(1 / Math.sqrt(3), 3);
+    expect([same.passed, independent.passed]).toEqual([true, true]);
+    // Not applied, applied the other way round, and applied elsewhere.
+    for (const wrong of [noisy([0, 0, 0, 0, n, -n]), noisy([-e, e, n, -n, 0, 0]), noisy([0, 0, n, -n, e, -e])])
+      expect([wrong.klAdapted < wrong.klLimit, wrong.passed]).toEqual([true, false]);
+    expect(cosineLimitOf(1, 0)).toBe(0.9);
+    expect(cosineLimitOf(1, 100)).toBe(0.3);
   });
 
   it('takes the effect up to a constant: log-probabilities are logits up to one', () => {

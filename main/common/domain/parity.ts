@@ -25,9 +25,12 @@ export interface Parity {
   readonly klLimit: number;
   /** between the adapter's effect in the trainer and as served; null when the trainer's adapter has no effect at all */
   readonly cosine: number | null;
+  /** lowest `cosine` that passes */
   readonly cosineLimit: number;
   /** root mean square over positions and ids of the adapter's effect in the trainer, in nats */
   readonly effect: number;
+  /** the same of what serving changes without the adapter */
+  readonly noise: number;
   /** mean over positions of KL(trainer with || without the adapter) in nats */
   readonly klEffect: number;
   readonly passed: boolean;
@@ -41,7 +44,18 @@ export const klFactor = 1.5;
  * that, and far below what can be seen in a sampled text.
  */
 export const klEpsilon = 1e-4;
-export const cosineLimit = 0.9;
+/** Share of the cosine that a right conversion can be expected to show, and the lowest that is asked in any case. */
+export const cosineShare = 0.9;
+/** Below it an effect is too weak to be told from what serving changes: half of that noise gives 1/3 when all is right. */
+export const cosineFloor = 0.3;
+
+/**
+ * Lowest cosine that passes. Serving adds noise of its own (quantised weights and activations) to the scores with and
+ * without the adapter. Were the two independent, and as large as what is seen without the adapter, a right conversion
+ * would show a cosine of effect / sqrt(effect^2 + 2 noise^2): 1 without quantisation. Both are root mean squares in nats.
+ */
+export const cosineLimitOf = (effect: number, noise: number): number =>
+  effect === 0 ? cosineShare : Math.max(cosineFloor, (cosineShare * effect) / Math.hypot(effect, Math.SQRT2 * noise));
 
 /**
  * Whether the served adapter is the trained one. A wrong conversion (a head order, a scaling, a module left out) shows as
@@ -58,19 +72,25 @@ export function measureParity(rows: ParityRows): Parity {
   let dot = 0;
   let trained = 0;
   let served = 0;
+  let noise = 0;
   for (let row = 0; row < positions; row++) {
     const a = effectAt(trainerBase, trainerAdapted, row);
     const b = effectAt(servedBase, servedAdapted, row);
+    const without = effectAt(trainerBase, servedBase, row);
     for (let id = 0; id < vocabulary; id++) {
       const [x, y] = [a[id] as number, b[id] as number];
       dot += x * y;
       trained += x * x;
       served += y * y;
+      noise += (without[id] as number) ** 2;
     }
   }
   const klBase = meanDivergence(trainerBase, servedBase);
   const klAdapted = meanDivergence(trainerAdapted, servedAdapted);
   const klLimit = klFactor * klBase + klEpsilon;
+  const values = positions * vocabulary;
+  const [effect, noiseSize] = [Math.sqrt(trained / values), Math.sqrt(noise / values)];
+  const cosineLimit = cosineLimitOf(effect, noiseSize);
   const cosine = trained === 0 ? null : served === 0 ? 0 : dot / Math.sqrt(trained * served);
   return {
     positions,
@@ -79,7 +99,8 @@ export function measureParity(rows: ParityRows): Parity {
     klLimit,
     cosine,
     cosineLimit,
-    effect: Math.sqrt(trained / (positions * vocabulary)),
+    effect,
+    noise: noiseSize,
     klEffect: meanDivergence(trainerAdapted, trainerBase),
     passed: klAdapted <= klLimit && cosine !== null && cosine >= cosineLimit,
   };

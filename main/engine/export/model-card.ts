@@ -157,6 +157,8 @@ function parity({ report }: CardOrder): string[] {
         ['divergence trainer to served without the new adapter, nats', measured.klBase.toPrecision(3)],
         ['divergence trainer to served with it, nats', measured.klAdapted.toPrecision(3)],
         ['what the adapter changes in the trainer, nats', measured.klEffect.toPrecision(3)],
+        ['the same as root mean square over ids, nats', measured.effect.toPrecision(3)],
+        ['what serving changes without it, root mean square, nats', measured.noise.toPrecision(3)],
         ['same likeliest token, trainer and served, without it', percent(sameTop.base)],
         ['same likeliest token, trainer and served, with it', percent(sameTop.adapted)],
       ],

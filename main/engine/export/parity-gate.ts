@@ -88,7 +88,7 @@ export const parityNumbers = ({ klAdapted, klLimit, cosine, cosineLimit }: Parit
   `divergence ${nats(klAdapted)} of at most ${nats(klLimit)} nats, ` +
   (cosine === null
     ? 'and the trained adapter changes nothing'
-    : `direction ${cosine.toFixed(3)} of at least ${cosineLimit}`);
+    : `direction ${cosine.toFixed(3)} of at least ${cosineLimit.toFixed(3)}`);
 
 /** Why a generation is not registered. */
 export const parityFailed = (generation: number, parity: Parity): MassError =>

@@ -252,7 +252,7 @@ describe('the parity gate', () => {
   it('registers nothing when the served adapter is not the trained one, and measures again next time', async () => {
     const end = await run({ world: wrong });
     expect(end).toMatchObject({ state: 'failed', error: { code: 'conflict', details: { cosine: -1, passed: false } } });
-    expect(end.message).toMatch(/divergence 0\.549 of at most 0\.000100 nats, direction -1\.000 of at least 0\.9/);
+    expect(end.message).toMatch(/divergence 0\.549 of at most 0\.000100 nats, direction -1\.000 of at least 0\.900/);
     expect(generations()).toHaveLength(1);
     const failed = await show();
     expect([failed.parity?.parity.passed, failed.generation]).toEqual([false, null]);
