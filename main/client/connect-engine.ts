@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { closeSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync, rmSync, statfsSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fromErrorData, MassError } from '../common/base/errors.ts';
 import { EngineFile, engineFileName, startErrorFileName } from '../common/protocol/engine-file.ts';
@@ -98,7 +98,7 @@ async function endStarter(child: ChildProcess): Promise<void> {
 async function spawnEngine(dataFolder: string, entry: string): Promise<ChildProcess> {
   let log: number;
   try {
-    mkdirSync(join(dataFolder, 'logs'), { recursive: true });
+    makeFolder(join(dataFolder, 'logs'));
     rmSync(join(dataFolder, startErrorFileName), { force: true });
     log = openSync(logPath(dataFolder), 'a', 0o600);
   } catch (error) {
@@ -131,6 +131,17 @@ function readStartError(dataFolder: string, child: ChildProcess): MassError {
   if (isFull(dataFolder)) return diskFull({}); // not even the file with its error could be written
   const how = child.signalCode ?? `code ${child.exitCode}`;
   return new MassError('infrastructure', `The engine ended while starting (${how}); see ${logPath(dataFolder)}.`);
+}
+
+/** As mkdir with `recursive`, which never returns below /proc: there, making a folder in one that exists says ENOENT. */
+function makeFolder(path: string): void {
+  if (existsSync(path)) return;
+  makeFolder(dirname(path));
+  try {
+    mkdirSync(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error; // another client was first
+  }
 }
 
 function isFull(dataFolder: string): boolean {
