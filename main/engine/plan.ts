@@ -128,6 +128,7 @@ export function estimatePlan(store: Store, experiment: Experiment, cycles: reado
         : `Nothing was measured yet. Assumed: ${speed}.`,
       'Search counts are an upper bound: arbitrations happen only when a version beats the reference.',
       'Hours are model time; commands run by the agents come on top.',
+      'Training is not in the rows: its steps follow from the rendered windows, and the train stage says steps and hours before it begins.',
     ],
   };
 }
