@@ -33,7 +33,7 @@ export function renderExport(report: ExportReport): string {
 function parityLines({ parity, prompts, sameTop }: NonNullable<ExportReport['parity']>): string[] {
   const direction = parity.cosine === null ? 'no effect' : parity.cosine.toFixed(3);
   return [
-    `parity   ${parity.passed ? 'passed' : 'FAILED'} over ${parity.positions} positions of ${prompts.length} prompts`,
+    `parity   ${parity.passed ? 'passed' : 'FAILED'} over ${parity.positions} positions of ${prompts.length} ${prompts.length === 1 ? 'prompt' : 'prompts'}`,
     `         divergence ${parity.klAdapted.toPrecision(3)} nats (${parity.klBase.toPrecision(3)} without the adapter; at most ${parity.klLimit.toPrecision(3)})`,
     `         direction ${direction} (at least ${parity.cosineLimit.toFixed(3)}); the adapter changes ${parity.klEffect.toPrecision(3)} nats`,
     `         same likeliest token at ${(100 * sameTop.adapted).toFixed(1)}% of positions`,

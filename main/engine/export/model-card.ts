@@ -149,7 +149,7 @@ function parity({ report }: CardOrder): string[] {
   return [
     '## Parity',
     '',
-    `Passed: ${parityNumbers(measured)}. Measured at ${measured.positions} positions of ${report.prompts.length} excerpts of the data, between the trainer's model and the model as it is served.`,
+    `Passed: ${parityNumbers(measured)}. Measured at ${measured.positions} positions of ${report.prompts.length} ${report.prompts.length === 1 ? 'excerpt' : 'excerpts'} of the data, between the trainer's model and the model as it is served.`,
     '',
     ...table(
       ['', 'value'],
