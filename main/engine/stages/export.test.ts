@@ -156,6 +156,20 @@ describe('a cycle to its end', () => {
   });
 });
 
+it('is the fold of its events', async () => {
+  await run();
+  const other = mkdtempSync(join(tmpdir(), 'mass-export-fold-'));
+  const copy = openStore(other);
+  withStore((store) => {
+    copy.replay(store.eventsSince(0, 100_000));
+    expect(copy.dump()).toEqual(store.dump());
+    for (const table of ['checkpoint_choices', 'exported_adapters', 'parities'])
+      expect([table, store.dump()[table]?.length]).toEqual([table, 1]);
+  });
+  copy.close();
+  rmSync(other, { recursive: true });
+});
+
 describe('running again', () => {
   it('does nothing more, and puts back a file that is gone', async () => {
     await run();
