@@ -125,6 +125,9 @@ function trainingReport(store: Store, training: TrainingRow): Omit<ExportReport,
   };
 }
 
+/** What `mergeGeneration` does one after another. */
+const mergeSteps = 2;
+
 async function mergeOf(
   { store, world, lease, runner }: ExportParts,
   { name, cycle, type, out }: ParamsOf<'export.merge'>,
@@ -148,11 +151,14 @@ async function mergeOf(
     machine: { device, threads, allowSlowKernels },
   };
   await checkMerge(wish);
-  const doing = (label: string): void => progress({ label, done: 0, total: null, unit: 'steps', etaSeconds: null });
-  const trainer = await world.openTrainer(signal, doing);
+  const say = (label: string, done: number): void =>
+    progress({ label, done, total: mergeSteps, unit: 'steps', etaSeconds: null });
+  const trainer = await world.openTrainer(signal, (label) => say(label, 0));
   const llamaCpp = await world.openLlamaSources(signal);
-  doing('waiting for the device');
+  say('waiting for the device', 0);
   const label = `merge L${cycle} of "${name}"`;
+  let begun = 0;
+  const doing = (what: string): void => say(what, begun++);
   const merged = await withDevice(lease, { label, signal }, () =>
     mergeGeneration(wish, { trainer, llamaCpp, doing, signal }),
   );

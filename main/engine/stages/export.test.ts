@@ -9,7 +9,9 @@ import type { StageName } from '../../common/domain/events.ts';
 import { ParityReport } from '../../common/domain/parity-report.ts';
 import { sha256 } from '../../node/hashing.ts';
 import { createEngine, type Engine } from '../engine.ts';
+import { buildGguf, smallModel } from '../models/gguf-fixture.ts';
 import { adapterFile } from '../serve-target.ts';
+import type { ModelRow } from '../store/repositories/models.ts';
 import { openStore, type Store } from '../store/store.ts';
 import { registerScriptedModel, scriptedConfig, scriptedWorld, writeTaskLibrary } from '../testing/scripted-world.ts';
 import type { RunWorld } from '../world.ts';
@@ -338,6 +340,43 @@ describe('a person', () => {
     await choose(2);
     expect(await run({ config: impatient, world: rising })).toMatchObject({ state: 'done' });
     expect(generations()).toHaveLength(2);
+  });
+});
+
+describe('merging', () => {
+  const merge = (engine: Engine, out: string, progress: (label: string, done: number) => void = () => undefined) =>
+    engine.handlers['export.merge'](
+      { name: 'first', cycle: 1, type: 'f16', out },
+      { ...context, progress: ({ label, done }) => progress(label, done) },
+    );
+
+  it('needs a registered generation and an idle engine, says what it does, and is recorded', async () => {
+    // Its header is read, to know how much disk the merged model takes.
+    writeFileSync(join(folder, 'base.gguf'), buildGguf(smallModel));
+    withStore((store) => {
+      const { modelId, bytes, sha256: hash, architecture, source } = store.models.byId('scripted') as ModelRow;
+      const path = join(folder, 'base.gguf');
+      store.append({ type: 'model.registered', modelId, path, bytes, sha256: hash, architecture, source });
+    });
+    await run({ stages: cycleStages.slice(0, -1) });
+    const out = join(folder, 'merged');
+    await withEngine(async (engine) => {
+      await expect(merge(engine, out)).rejects.toThrow(/has no L1/);
+      const { runId } = await engine.handlers['run.start']({ name: 'first', stages: ['export'] }, context);
+      await engine.handlers['run.wait']({ runId }, context);
+      const again = await engine.handlers['run.start']({ name: 'first', stages: ['export'] }, context);
+      await expect(merge(engine, out)).rejects.toThrow(/is running and needs the device/);
+      await engine.handlers['run.wait'](again, context);
+      await expect(merge(engine, 'merged')).rejects.toMatchObject({ code: 'usage' });
+      const told: string[] = [];
+      expect(await merge(engine, out, (label, done) => told.push(`${done} ${label}`))).toMatchObject({
+        folder: out,
+        gguf: 'first-L1-F16.gguf',
+      });
+      expect(told).toEqual(['0 waiting for the device', '0 merging base and adapters', '1 writing first-L1-F16.gguf']);
+      await expect(merge(engine, out)).rejects.toMatchObject({ code: 'conflict' });
+    });
+    expect(eventsOf('notice')).toContainEqual(expect.objectContaining({ code: 'merged' }));
   });
 });
 
