@@ -4,6 +4,7 @@ import { deferred } from '../../common/base/deferred.ts';
 import type { AsyncDisposable } from '../../common/base/disposable.ts';
 import { fromErrorData, MassError, toErrorData } from '../../common/base/errors.ts';
 import type { Logger } from '../../common/base/logger.ts';
+import type { MemoryPlan } from '../../common/domain/memory-plan.ts';
 import type {
   CompletionRecord,
   FromInference,
@@ -60,8 +61,11 @@ export async function startInference(options: InferenceOptions): Promise<Inferen
   }
 }
 
-/** Longer than the slowest slice of a prompt takes on a CPU. */
-const defaultStallMs = 10 * 60_000;
+const minute = 60_000;
+
+/** Longer than a slice of a prompt takes: seconds on a GPU; on a busy CPU minutes, the more the larger the model. */
+const stallMsOf = ({ gpuLayers, parts }: MemoryPlan): number =>
+  (gpuLayers > 0 ? 10 : 10 + 3 * (parts.weights / 1e9)) * minute;
 
 /** Keeps one inference process alive, and with it what a restarted one has to know. */
 export class InferenceProcess implements AsyncDisposable {
@@ -70,7 +74,6 @@ export class InferenceProcess implements AsyncDisposable {
   readonly #grants = new GrantBook();
   readonly #crashes: CrashBudget;
   readonly #stalls: CrashBudget;
-  readonly #stallMs: number;
   readonly #stopping = new AbortController();
   readonly #life: Promise<void>;
   #serving = deferred<Serving>();
@@ -82,9 +85,8 @@ export class InferenceProcess implements AsyncDisposable {
   constructor(options: InferenceOptions) {
     this.#options = options;
     this.#crashes = new CrashBudget(options.restarts);
-    this.#stallMs = options.stallMs ?? defaultStallMs;
     // Stalls come slowly: a request that stalls every process must end as a failure all the same.
-    this.#stalls = new CrashBudget({ crashes: 3, windowMs: 10 * this.#stallMs, backoffMs: 250 });
+    this.#stalls = new CrashBudget({ crashes: 3, windowMs: 24 * 3_600_000, backoffMs: 250 });
     this.#serving.promise.catch(() => undefined);
     this.#life = this.#live();
   }
@@ -177,7 +179,7 @@ export class InferenceProcess implements AsyncDisposable {
         everServed = serves = true;
         this.#serving.resolve(serving);
         stalled = await this.#watch(child);
-        throw new ChildEnded(stalled ? `it made no progress for ${this.#stallMs / 60_000} minutes` : child.epitaph);
+        throw new ChildEnded(stalled ? 'it made no progress any more' : child.epitaph);
       } catch (error) {
         // At once: whoever learns of the end must not be sent to the same port again.
         if (serves) this.#renewServing();
@@ -197,7 +199,7 @@ export class InferenceProcess implements AsyncDisposable {
   async #watch(child: InferenceChild): Promise<boolean> {
     let stalled = false;
     const watch = new StallWatch({
-      stallMs: this.#stallMs,
+      stallMs: this.#options.stallMs ?? stallMsOf(this.status.plan),
       onStall: () => {
         stalled = true;
         this.#options.logger.log('error', 'The inference process makes no progress and is ended.', { pid: child.pid });
