@@ -6,9 +6,15 @@ import contextlib
 import hashlib
 import os
 import shutil
+import time
 from typing import Iterator
 
 from .errors import TrainerError
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
 
 
 def refuse_existing(path: str) -> None:
@@ -35,6 +41,37 @@ def new_path(path: str) -> Iterator[str]:
         else:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(temporary)
+
+
+class FolderLock:
+    """Makes this process the only one that writes to a folder, until `release` or its end, however it ends.
+
+    An engine killed with -9 leaves its trainer a few seconds; the next engine's trainer waits for that. Raises
+    TrainerError(conflict) when the folder is still taken after `seconds`."""
+
+    def __init__(self, folder: str, seconds: float) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._folder = None if fcntl is None else os.open(folder, os.O_RDONLY)
+        deadline = time.monotonic() + seconds
+        while not self._take():
+            if time.monotonic() > deadline:
+                self.release()
+                raise TrainerError("conflict", f"Another trainer writes to {folder}; end it, or wait for it.")
+            time.sleep(0.1)
+
+    def _take(self) -> bool:
+        if self._folder is None:
+            return True  # Windows: the engine's own lock is all there is
+        try:
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            return False
+
+    def release(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
 
 
 def sync_tree(path: str) -> None:

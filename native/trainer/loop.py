@@ -21,15 +21,19 @@ from .base import load_model
 from .commands import Emit
 from .control import Control
 from .errors import TrainerError
+from .files import FolderLock, file_sha256
 from .identity import prove_identity
 from .lora import LoraLinear
 from .machine import PeakMemory, choose_device, choose_dtype, set_threads
 from .objective import window_loss
-from .protocol import Recipe, TrainOrder, to_wire
+from .protocol import Base, Recipe, TrainOrder, to_wire
 from .sampler import Sampler
 from .schedule import learning_rate, rises
 from .targets import put_adapters
 from .windows import Window, WindowSet
+
+
+LOCK_SECONDS = 30.0
 
 
 def train_command(order: TrainOrder, emit: Emit, control: Control) -> None:
@@ -40,14 +44,33 @@ def train_command(order: TrainOrder, emit: Emit, control: Control) -> None:
         if error.code != "cancelled":
             raise
         state, message = "stopped", error.message
+    finally:
+        if run.lock is not None:
+            run.lock.release()
     emit({"kind": "done", "state": state, "step": run.step, "message": message})
 
 
 def order_sha256(order: TrainOrder, windows_sha256: str) -> str:
-    """What must be equal for a checkpoint to be continued: model, windows and recipe. Not the machine or the paths of
-    windows and output, which may change between two starts."""
-    identity = {"model": to_wire(order.model), "windows": windows_sha256, "recipe": to_wire(order.recipe)}
+    """What must be equal for a checkpoint to be continued: model, windows and recipe, by content. Not the machine or any
+    path, which may change between two starts."""
+    model = {"base": fingerprint(order.model.base), "merged": [adapter_sha256(path) for path in order.model.merged]}
+    identity = {"model": model, "windows": windows_sha256, "recipe": to_wire(order.recipe)}
     return hashlib.sha256(json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def fingerprint(base: Base) -> str:
+    """Of a GGUF its size and first 16 MiB (metadata, tensor table, the first weights), of a folder its configuration and
+    the sizes of its weight files: reading 54 GB at every start would cost minutes."""
+    if base.kind == "gguf":
+        with open(base.path, "rb") as file:
+            return f"{os.path.getsize(base.path)}:{hashlib.sha256(file.read(1 << 24)).hexdigest()}"
+    weights = sorted(entry for entry in os.listdir(base.path) if entry.endswith(".safetensors"))
+    sizes = [f"{name}:{os.path.getsize(os.path.join(base.path, name))}" for name in weights]
+    return ";".join([file_sha256(os.path.join(base.path, "config.json")), *sizes])
+
+
+def adapter_sha256(folder: str) -> str:
+    return file_sha256(os.path.join(folder, "adapter_model.safetensors"))
 
 
 @dataclass
@@ -58,6 +81,7 @@ class Run:
     step: int = 0  # the last one finished
     losses: list[float] = field(default_factory=list)  # one a step
     validations: list[list[float]] = field(default_factory=list)  # [step, loss]
+    lock: FolderLock | None = None
     judged_from: int = 0  # earlier validations no longer count as risen: a person let training go on
     saved_step: int = 0
 
@@ -94,13 +118,13 @@ class Run:
         self.device = choose_device(order.machine)
         self.threads = set_threads(order.machine)
         self.windows = WindowSet(order.windows)
-        self.order_sha256 = order_sha256(order, self.windows.sha256)
         prove_identity(order.model.base, order.served_gguf, self.windows.largest_id(), self.log)
-        os.makedirs(order.output, exist_ok=True)
+        self.lock = FolderLock(order.output, LOCK_SECONDS)
         self.control.check()
 
         self.network: nn.Module = load_model(order.model, self.device, choose_dtype(self.device))
         delta_kernels.require_fast(self.network, self.device, order.machine.allow_slow_kernels, self.log)
+        self.order_sha256 = order_sha256(order, self.windows.sha256)  # its files are known to be there
         seed_everything(self.recipe.seed)
         self.adapters: dict[str, LoraLinear] = put_adapters(self.network, self.recipe)
         self.parameters = [p for _, p in checkpoint.named_parameters(self.adapters)]

@@ -6,12 +6,15 @@ import json
 import os
 import random
 import resource
+import shutil
 import subprocess
 from typing import Any, Callable
 
 import pytest
 
 from trainer import checkpoint
+from trainer.errors import TrainerError
+from trainer.files import FolderLock
 from trainer.testing.orders import wire_order
 from trainer.testing.sidecar import Sidecar
 from trainer.testing.vocabulary_gguf import read_vocabulary, write_vocabulary_gguf
@@ -113,6 +116,51 @@ def test_the_end_of_its_input_ends_it_at_a_safe_point(make_order: Order, whole: 
         assert sidecar.close() == 0
     assert sidecar.events[-1]["kind"] == "done" and sidecar.events[-1]["state"] == "stopped"
     finish_and_compare(wire, whole, seen=losses(sidecar.events), at_least=3)
+
+
+def test_two_trainers_never_write_to_one_folder(make_order: Order, whole: Any) -> None:
+    """As when an engine is killed and another begins before the first one's trainer has ended."""
+    wire = make_order("shared")
+    with Sidecar() as first, Sidecar() as second:
+        first.send("start", wire)
+        while first.read("step")["step"] != 4:
+            pass
+        first.send("pause")
+        second.send("start", wire)
+        while "Paused" not in first.read("log")["message"]:
+            pass
+        assert first.close() == 0
+        assert second.read("started")["fromStep"] >= 3
+        assert second.read("done")["state"] == "finished"
+    assert files(wire, STEPS) == whole[2]
+
+
+def test_a_folder_that_stays_taken_is_refused(tmp_path: Any) -> None:
+    lock = FolderLock(str(tmp_path / "out"), 1)
+    with pytest.raises(TrainerError, match="Another trainer writes to"):
+        FolderLock(str(tmp_path / "out"), 0.2)
+    lock.release()
+    FolderLock(str(tmp_path / "out"), 0.2).release()
+
+
+def test_moved_files_are_the_same_training(make_order: Order, whole: Any, tmp_path: Any) -> None:
+    wire = make_order("before-moving", steps=STEPS)
+    with Sidecar() as sidecar:
+        sidecar.send("start", wire)
+        sidecar.read("checkpoint")
+        sidecar.send("stop-after-step")
+        sidecar.read("done")
+    base = shutil.copytree(wire["model"]["base"]["path"], tmp_path / "base")
+    moved = {**wire, "model": {"base": {"kind": "folder", "path": str(base)}, "merged": []}}
+    moved["output"] = str(tmp_path / "out")
+    shutil.move(wire["output"], moved["output"])
+    with Sidecar() as again:
+        again.send("start", moved)
+        assert again.read("started")["fromStep"] >= 3
+        assert again.read("done")["state"] == "finished"
+    assert {**losses(sidecar.events), **losses(again.events)} == whole[0]
+    weights = "adapter_model.safetensors"  # its configuration names the base's folder
+    assert files(moved, STEPS)[weights] == whole[2][weights]
 
 
 def paused_before_the_first_step(sidecar: Sidecar, wire: dict[str, Any]) -> None:
