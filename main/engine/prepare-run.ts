@@ -49,7 +49,14 @@ export async function prepareRun(
       message,
     });
   };
-  const environment = await world.openEnvironment(signal, onProgress);
+  const first = order.stages[0];
+  if (first !== undefined && modelStages.includes(first) && !isDone(store, order, first))
+    await lease.prepare(serveTarget(experiment, generation));
+  // Made once, which takes a minute: only after a model that cannot be loaded has refused the run.
+  const environment = await world.openEnvironment(signal, onProgress).catch(async (error: unknown) => {
+    await lease.release();
+    throw error;
+  });
   const services = createCycleServices({
     store,
     experiment,
@@ -64,9 +71,6 @@ export async function prepareRun(
     logger,
     ...(world.retryDelay ? { retryDelay: world.retryDelay } : {}),
   });
-  const first = order.stages[0];
-  if (first !== undefined && modelStages.includes(first) && !isDone(store, order, first))
-    await lease.prepare(serveTarget(experiment, generation));
   return {
     stages: [
       searchStage(services),
