@@ -60,7 +60,7 @@ it('exports the checkpoint a person names, and then a second cycle on it', { tim
   expect(exported.code).toBe(0);
   expect(exported.out).toMatch(/^Run done\./);
   expect(exported.out).toMatch(/^4 +1\.2000 +.* chosen by a person: the last one overfits$/m);
-  expect(exported.out).toMatch(/^parity +passed over 16 positions of 1 prompt$/m);
+  expect(exported.out).toMatch(/^parity +passed over 32 positions of 2 prompts$/m);
   expect(exported.out).toMatch(/^L1 +registered; its card is generations\/x-L1\/README\.md in the data folder$/m);
   expect(existsSync(join(folder, 'data/generations/x-L1/README.md'))).toBe(true);
   const again = await mass('export', 'x', '--checkpoint', '6');

@@ -35,7 +35,8 @@ function parityLines({ parity, prompts, sameTop }: NonNullable<ExportReport['par
   return [
     `parity   ${parity.passed ? 'passed' : 'FAILED'} over ${parity.positions} positions of ${prompts.length} ${prompts.length === 1 ? 'prompt' : 'prompts'}`,
     `         divergence ${parity.klAdapted.toPrecision(3)} nats (${parity.klBase.toPrecision(3)} without the adapter; at most ${parity.klLimit.toPrecision(3)})`,
-    `         direction ${direction} (at least ${parity.cosineLimit.toFixed(3)}); the adapter changes ${parity.klEffect.toPrecision(3)} nats`,
+    `         direction ${direction} (at least ${parity.cosineLimit.toFixed(3)}); strength ${parity.strength === null ? 'none' : parity.strength.toFixed(2)} (1 within ${parity.strengthTolerance.toFixed(2)})`,
+    `         the adapter changes ${parity.klEffect.toPrecision(3)} nats`,
     `         same likeliest token at ${(100 * sameTop.adapted).toFixed(1)}% of positions`,
   ];
 }

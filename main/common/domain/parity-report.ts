@@ -26,6 +26,8 @@ export const ParityReport = z.object({
     klLimit: number,
     cosine: number.nullable(),
     cosineLimit: number,
+    strength: number.nullable(),
+    strengthTolerance: number,
     effect: number,
     noise: number,
     klEffect: number,

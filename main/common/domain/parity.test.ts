@@ -107,6 +107,41 @@ describe('parity', () => {
     expect(cosineLimitOf(1, 100)).toBe(0.3);
   });
 
+  it('asks for all of the effect: noise beside it leaves its strength at 1, a lost part does not', () => {
+    const e = 0.01;
+    const at = (served: number) =>
+      measureParity({
+        trainerBase: softmax([0, 0, 0, 0], [0, 0, 0, 0]),
+        trainerAdapted: softmax([e, -e, 0, 0], [e, -e, 0, 0]),
+        // Noise that has nothing to do with the effect, of its size.
+        servedBase: softmax([0, 0, e, -e], [0, 0, -e, e]),
+        servedAdapted: softmax([served, -served, 0, 0], [served, -served, 0, 0]),
+      });
+    expect(at(e).strength).toBeCloseTo(1, 4);
+    expect(at(e).strengthTolerance).toBeCloseTo(0.15, 4);
+    expect(at(0.8 * e).strength).toBeCloseTo(0.8, 4);
+    expect([e, 0.9 * e, 1.1 * e, 0.8 * e, 1.2 * e].map((served) => at(served).passed)).toEqual([
+      true,
+      true,
+      true,
+      false,
+      false,
+    ]);
+  });
+
+  it('widens what it allows by the spread over positions', () => {
+    const e = 0.01;
+    const parity = measureParity({
+      trainerBase: softmax([0, 0], [0, 0]),
+      trainerAdapted: softmax([e, -e], [e, -e]),
+      servedBase: softmax([0, 0], [0, 0]),
+      servedAdapted: softmax([0.9 * e, -0.9 * e], [1.1 * e, -1.1 * e]),
+    });
+    // Slopes 0.9 and 1.1: mean 1, standard deviation sqrt(0.02), standard error of two of them 0.1.
+    expect(parity.strength).toBeCloseTo(1, 4);
+    expect(parity.strengthTolerance).toBeCloseTo(0.35, 4);
+  });
+
   it('takes the effect up to a constant: log-probabilities are logits up to one', () => {
     const parity = measureParity({
       trainerBase: softmax([0, 1, 2]),

@@ -27,6 +27,13 @@ export interface Parity {
   readonly cosine: number | null;
   /** lowest `cosine` that passes */
   readonly cosineLimit: number;
+  /**
+   * how much of the trained effect is served: the slope of the served effect on the trained one; 1 is all of it, and noise
+   * that has nothing to do with the effect leaves it at 1. null like `cosine`
+   */
+  readonly strength: number | null;
+  /** most that `strength` may differ from 1 */
+  readonly strengthTolerance: number;
   /** root mean square over positions and ids of the adapter's effect in the trainer, in nats */
   readonly effect: number;
   /** the same of what serving changes without the adapter */
@@ -49,6 +56,9 @@ export const cosineShare = 0.9;
 /** Below it an effect is too weak to be told from what serving changes: half of that noise gives 1/3 when all is right. */
 export const cosineFloor = 0.3;
 
+/** What `strength` may differ from 1, beyond twice its standard error over the positions. */
+export const strengthMargin = 0.15;
+
 /**
  * Lowest cosine that passes. Serving adds noise of its own (quantised weights and activations) to the scores with and
  * without the adapter. Were the two independent, and as large as what is seen without the adapter, a right conversion
@@ -60,7 +70,7 @@ export const cosineLimitOf = (effect: number, noise: number): number =>
 /**
  * Whether the served adapter is the trained one. A wrong conversion (a head order, a scaling, a module left out) shows as
  * a divergence that the base does not have, or as an effect in another direction; the second also tells for adapters
- * whose effect is smaller than what quantisation changes. Effects are differences of log-probabilities, centred at each
+ * whose effect is smaller than what quantisation changes, and the effect's strength for a part that is missing. Effects are differences of log-probabilities, centred at each
  * position (log-probabilities are logits up to a constant), and compared over all positions at once.
  *
  * Errors: `invalid_input` when the four do not cover the same positions and vocabulary, or hold numbers not finite.
@@ -69,28 +79,34 @@ export function measureParity(rows: ParityRows): Parity {
   const { trainerBase, trainerAdapted, servedBase, servedAdapted } = rows;
   const positions = checkRows(Object.values(rows) as ScoredRows[]);
   const { vocabulary } = trainerBase;
-  let dot = 0;
-  let trained = 0;
   let served = 0;
   let noise = 0;
+  const products: EffectProducts[] = [];
   for (let row = 0; row < positions; row++) {
     const a = effectAt(trainerBase, trainerAdapted, row);
     const b = effectAt(servedBase, servedAdapted, row);
     const without = effectAt(trainerBase, servedBase, row);
+    const product = { own: 0, cross: 0 };
     for (let id = 0; id < vocabulary; id++) {
       const [x, y] = [a[id] as number, b[id] as number];
-      dot += x * y;
-      trained += x * x;
+      product.own += x * x;
+      product.cross += x * y;
       served += y * y;
       noise += (without[id] as number) ** 2;
     }
+    products.push(product);
   }
+  const trained = products.reduce((sum, { own }) => sum + own, 0);
+  const dot = products.reduce((sum, { cross }) => sum + cross, 0);
   const klBase = meanDivergence(trainerBase, servedBase);
   const klAdapted = meanDivergence(trainerAdapted, servedAdapted);
   const klLimit = klFactor * klBase + klEpsilon;
   const values = positions * vocabulary;
   const [effect, noiseSize] = [Math.sqrt(trained / values), Math.sqrt(noise / values)];
   const cosineLimit = cosineLimitOf(effect, noiseSize);
+  const strength = trained === 0 ? null : dot / trained;
+  const strengthTolerance = strengthMargin + 2 * slopeError(products);
+  const strong = strength !== null && Math.abs(strength - 1) <= strengthTolerance;
   const cosine = trained === 0 ? null : served === 0 ? 0 : dot / Math.sqrt(trained * served);
   return {
     positions,
@@ -99,11 +115,29 @@ export function measureParity(rows: ParityRows): Parity {
     klLimit,
     cosine,
     cosineLimit,
+    strength,
+    strengthTolerance,
     effect,
     noise: noiseSize,
     klEffect: meanDivergence(trainerAdapted, trainerBase),
-    passed: klAdapted <= klLimit && cosine !== null && cosine >= cosineLimit,
+    passed: klAdapted <= klLimit && cosine !== null && cosine >= cosineLimit && strong,
   };
+}
+
+/** At one position: the trained effect times itself, and times the served one, summed over ids. */
+interface EffectProducts {
+  readonly own: number;
+  readonly cross: number;
+}
+
+/** Standard error of sum(cross) / sum(own) over positions (the ratio estimator of survey sampling); 0 for one position. */
+function slopeError(products: readonly EffectProducts[]): number {
+  const count = products.length;
+  const own = products.reduce((sum, product) => sum + product.own, 0);
+  if (count < 2 || own === 0) return 0;
+  const slope = products.reduce((sum, product) => sum + product.cross, 0) / own;
+  const squares = products.reduce((sum, product) => sum + (product.cross - slope * product.own) ** 2, 0);
+  return Math.sqrt((squares * count) / (count - 1)) / own;
 }
 
 /** Mean over positions of KL(p || q) = sum over ids of p (log p - log q), in nats; rounding never makes it negative. */

@@ -83,12 +83,17 @@ async function scoreGeneration(
   return { path, vocabulary };
 }
 
-/** "divergence 0.00031 of at most 0.00146 nats, direction 0.998 of at least 0.9" */
-export const parityNumbers = ({ klAdapted, klLimit, cosine, cosineLimit }: Parity): string =>
-  `divergence ${nats(klAdapted)} of at most ${nats(klLimit)} nats, ` +
-  (cosine === null
-    ? 'and the trained adapter changes nothing'
-    : `direction ${cosine.toFixed(3)} of at least ${cosineLimit.toFixed(3)}`);
+/** "divergence 0.00031 of at most 0.00146 nats, direction 0.998 of at least 0.900, strength 1.01 of 0.85 to 1.15" */
+export function parityNumbers(parity: Parity): string {
+  const { klAdapted, klLimit, cosine, cosineLimit, strength, strengthTolerance } = parity;
+  const divergence = `divergence ${nats(klAdapted)} of at most ${nats(klLimit)} nats`;
+  if (cosine === null || strength === null) return `${divergence}, and the trained adapter changes nothing`;
+  const range = `${(1 - strengthTolerance).toFixed(2)} to ${(1 + strengthTolerance).toFixed(2)}`;
+  return (
+    `${divergence}, direction ${cosine.toFixed(3)} of at least ${cosineLimit.toFixed(3)}, ` +
+    `strength ${strength.toFixed(2)} of ${range}`
+  );
+}
 
 /** Why a generation is not registered. */
 export const parityFailed = (generation: number, parity: Parity): MassError =>

@@ -60,9 +60,9 @@ it('ends where the last positions predict the beginning of a trained answer', as
       ],
     },
   ]);
-  const [prompt] = await parityPrompts(folder, limits);
-  // Positions 9 to 12 predict ids 10 to 13, the first four of the answer.
-  expect(prompt).toEqual({ window: 0, ids: Array.from({ length: 13 }, (_, i) => i) });
+  const upTo = (length: number) => ({ window: 0, ids: Array.from({ length }, (_, i) => i) });
+  // Positions 9 to 12 predict ids 10 to 13, the first four of the first answer; 33 to 36 all three of the second.
+  expect(await parityPrompts(folder, limits)).toEqual([upTo(13), upTo(37)]);
 });
 
 it('takes validation windows, spread evenly, and training windows only when there are none', async () => {

@@ -29,7 +29,7 @@ interface Cut {
 
 /**
  * Prompts for the parity gate, the same for the same window set: excerpts of validation windows (of training windows when
- * there are none), spread evenly over them, whose last positions predict the beginning of a trained answer.
+ * there are none), spread evenly over their trained answers, whose last positions predict the beginning of one.
  * Errors: `invalid_input` when no window can give one.
  */
 export async function parityPrompts(folder: string, limits: PromptLimits): Promise<ParityPrompt[]> {
@@ -54,18 +54,19 @@ async function cutsOf(folder: string, limits: PromptLimits): Promise<Cut[]> {
   const lines = createInterface({ input: createReadStream(join(folder, windowFiles.windows)), crlfDelay: Infinity });
   for await (const line of lines) {
     const record = WindowRecord.parse(JSON.parse(line));
-    const cut = cutOf(record, limits);
-    if (cut) bySplit[record.split].push(cut);
+    bySplit[record.split].push(...cutsOfWindow(record, limits));
   }
   return bySplit.validate.length > 0 ? bySplit.validate : bySplit.train;
 }
 
-/** Position i is predicted from i - 1: the last id of the prompt predicts the token after it. */
-function cutOf({ index, offset, length, blocks }: WindowRecord, { lastPositions, longest }: PromptLimits): Cut | null {
-  const trained = blocks.find((block: WindowBlock) => block.part === 'loss' && block.end > lastPositions);
-  if (!trained) return null;
-  const end = Math.min(trained.end - 1, Math.max(lastPositions, trained.start + lastPositions - 1), length - 1);
-  return { window: index, start: offset + Math.max(0, end - longest), end: offset + end };
+/** One for each trained answer. Position i is predicted from i - 1: the last id of a prompt predicts the token after it. */
+function cutsOfWindow(window: WindowRecord, { lastPositions, longest }: PromptLimits): Cut[] {
+  const { index, offset, length, blocks } = window;
+  const trained = blocks.filter((block: WindowBlock) => block.part === 'loss' && block.end > lastPositions);
+  return trained.map((block) => {
+    const end = Math.min(block.end - 1, Math.max(lastPositions, block.start + lastPositions - 1), length - 1);
+    return { window: index, start: offset + Math.max(0, end - longest), end: offset + end };
+  });
 }
 
 function spread<T>(items: readonly T[], count: number): T[] {
