@@ -32,7 +32,8 @@ export const trainedSteps = (store: Store, { trainingId }: TrainingRow): Trained
  */
 export function settleChoice(store: Store, training: TrainingRow): CheckpointRow {
   const { trainingId, experimentId } = training;
-  if (!store.trainings.choice(trainingId)) {
+  const known = store.trainings.choice(trainingId);
+  if (known?.chosenBy !== 'person' && !isOf(training, known?.chosenAt)) {
     const steps = trainedSteps(store, training);
     if (training.state === 'diverged') throw diverged(training, steps);
     const { step, loss, by } = chooseCheckpoint(steps);
@@ -43,6 +44,13 @@ export function settleChoice(store: Store, training: TrainingRow): CheckpointRow
   if (!checkpoint) throw new MassError('internal', `The training ${trainingId} has no checkpoint of its chosen step.`);
   return checkpoint;
 }
+
+/**
+ * Whether something was done after the training ended. One whose checkpoints were lost is trained again under the same id,
+ * and what was made of the lost ones is not of these.
+ */
+export const isOf = ({ endedAt }: TrainingRow, at: number | undefined): boolean =>
+  at !== undefined && at >= (endedAt ?? 0);
 
 const diverged = ({ message }: TrainingRow, { saved }: TrainedSteps): MassError =>
   new MassError(

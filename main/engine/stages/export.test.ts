@@ -233,6 +233,15 @@ describe('running again', () => {
     expect(eventsOf('adapter.exported')).toHaveLength(1);
   });
 
+  it('makes everything anew of a training whose checkpoints were lost and that was trained again', async () => {
+    const gated = config({ gates: { beforeTrain: false, beforeRegister: true, onFindings: false } });
+    expect(await run({ config: gated })).toMatchObject({ state: 'gated' });
+    rmSync(join(folder, 'trainings'), { recursive: true });
+    expect(await run({ config: gated })).toMatchObject({ state: 'gated' });
+    const made = ['checkpoint.chosen', 'adapter.exported', 'parity.measured'].map((type) => eventsOf(type).length);
+    expect(made).toEqual([2, 2, 2]);
+  });
+
   it('refuses a checkpoint or an adapter that was touched', async () => {
     await run({ stages: cycleStages.slice(0, -1) });
     const path = checkpointFile(6);

@@ -11,7 +11,7 @@ import { cardPath, placeCard } from '../export/generation-folder.ts';
 import { modelCard } from '../export/model-card.ts';
 import { measureServedParity, parityFailed, parityNumbers } from '../export/parity-gate.ts';
 import { holdsAdapter, type StoredAdapter, storeAdapter } from '../export/store-adapter.ts';
-import { requireTrained, settleChoice } from '../export/trained-checkpoint.ts';
+import { isOf, requireTrained, settleChoice } from '../export/trained-checkpoint.ts';
 import { withDevice } from '../lease/with-device.ts';
 import type { Stage, StageContext } from '../runner/stage.ts';
 import type { ExperimentRow, GenerationRow } from '../store/repositories/experiments.ts';
@@ -103,8 +103,9 @@ async function provenAdapter(
 ): Promise<StoredAdapter | null> {
   const { store, dataFolder } = services;
   const key = { trainingId: subject.training.trainingId, step: subject.checkpoint.step };
-  const exported = store.trainings.exported(key);
-  const parity = store.trainings.parity(key);
+  const [knownExport, knownParity] = [store.trainings.exported(key), store.trainings.parity(key)];
+  const exported = isOf(subject.training, knownExport?.exportedAt) ? knownExport : undefined;
+  const parity = isOf(subject.training, knownParity?.measuredAt) ? knownParity : undefined;
   const there = exported !== undefined && (await holdsAdapter(dataFolder, exported.adapterSha256, context.signal));
   if (there && parity?.passed === 1 && parity.adapterSha256 === exported.adapterSha256) return exported;
   if (context.draining()) return null;
