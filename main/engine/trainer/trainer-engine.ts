@@ -23,8 +23,9 @@ export interface TrainOptions {
  * What trains, scores, merges and converts. Every call is one sidecar process that has ended, and whose memory is free,
  * before the promise settles. Whoever calls holds the device.
  *
- * Errors of all: what the sidecar says (`invalid_input`, `not_found`, `out_of_memory`, ...); `infrastructure` when it
- * dies, is silent or speaks garbage; `cancelled`; `prerequisite` without its Python environment.
+ * Errors of all: what the sidecar says (`invalid_input`, `not_found`, `prerequisite` with details.reason "out_of_memory" or
+ * "disk_full", ...); `infrastructure` when it dies, is silent or speaks garbage; `cancelled`; `prerequisite` without its
+ * Python environment.
  */
 export interface TrainerEngine {
   capabilities(signal: AbortSignal): Promise<Capabilities>;
