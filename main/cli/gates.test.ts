@@ -1,43 +1,25 @@
-import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { readEngineFile } from '../client/connect-engine.ts';
 import { findingsConfig } from '../engine/testing/scripted-findings.ts';
 import { writeTaskLibrary } from '../engine/testing/scripted-world.ts';
-import { projectRoot } from '../node/project-root.ts';
+import { CommandLine, scriptedEngine } from './testing/command-line.ts';
 
 let folder: string;
+let line: CommandLine;
+/** The command line over an engine with a scripted model, whose best run of task one has a finding. */
+const mass = (...args: string[]) => line.mass(...args);
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'mass-cli-gates-'));
+  line = new CommandLine(join(folder, 'data'), scriptedEngine);
   const library = writeTaskLibrary(join(folder, 'tasks'));
   writeFileSync(join(folder, 'config.json'), JSON.stringify(findingsConfig(library)));
 });
 afterEach(async () => {
-  await mass('stop', '--now', '--engine');
-  await expect.poll(() => readEngineFile(join(folder, 'data')), { timeout: 10_000 }).toBeNull();
+  await line.end();
   await vi.waitFor(() => rmSync(folder, { recursive: true, force: true }), { timeout: 10_000 });
 });
-
-/** The command line over an engine with a scripted model, whose best run of task one has a finding. */
-function mass(...args: string[]): Promise<{ code: number | null; out: string; err: string }> {
-  return new Promise((resolve, reject) => {
-    const launch = [join(projectRoot, 'main/cli/launch.mjs'), ...args, '--data', join(folder, 'data')];
-    const env = { ...process.env, MASS_ENGINE_ENTRY: join(projectRoot, 'main/engine/testing/findings-main.ts') };
-    const child = spawn(process.execPath, launch, { env, stdio: ['ignore', 'pipe', 'pipe'] });
-    let out = '';
-    let err = '';
-    child.stdout.on('data', (data) => {
-      out += String(data);
-    });
-    child.stderr.on('data', (data) => {
-      err += String(data);
-    });
-    child.once('error', reject);
-    child.once('close', (code) => resolve({ code, out, err }));
-  });
-}
 
 it('stops at a gate with 3, goes on after approval, and says no after a rejection', { timeout: 120_000 }, async () => {
   expect(await mass('new', 'x', '--config', join(folder, 'config.json'))).toMatchObject({ code: 0 });

@@ -1,7 +1,7 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { cancelled } from '../../common/base/errors.ts';
 import { silentLogger } from '../../common/base/logger.ts';
 import type { ExperimentConfigInput } from '../../common/domain/config.ts';
@@ -12,38 +12,20 @@ import { createEngine, type Engine } from '../engine.ts';
 import { buildGguf, smallModel } from '../models/gguf-fixture.ts';
 import { adapterFile } from '../serve-target.ts';
 import type { ModelRow } from '../store/repositories/models.ts';
-import { openStore, type Store } from '../store/store.ts';
-import { registerScriptedModel, scriptedConfig, scriptedWorld, writeTaskLibrary } from '../testing/scripted-world.ts';
+import { openStore } from '../store/store.ts';
+import { useLabFolder } from '../testing/lab-folder.ts';
+import { scriptedConfig, scriptedWorld } from '../testing/scripted-world.ts';
 import type { RunWorld } from '../world.ts';
 
-let folder: string;
-let library: string;
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'mass-export-'));
-  library = writeTaskLibrary(mkdtempSync(join(tmpdir(), 'mass-export-tasks-')));
-  withStore(registerScriptedModel);
-});
-afterEach(() => {
-  rmSync(folder, { recursive: true });
-  rmSync(library, { recursive: true });
-});
-
+const lab = useLabFolder();
+const { withStore } = lab;
 const context = { signal: new AbortController().signal, progress: () => undefined };
 const cycleStages: StageName[] = ['search', 'collect', 'rank', 'select', 'render', 'train', 'export'];
 
-function withStore<T>(use: (store: Store) => T): T {
-  const store = openStore(folder);
-  try {
-    return use(store);
-  } finally {
-    store.close();
-  }
-}
-
 /** A cycle of one task, two tiny trainings' worth of steps, and no gates unless asked for. */
 const config = (more: Partial<ExperimentConfigInput> = {}): ExperimentConfigInput => ({
-  ...scriptedConfig(library),
-  tasks: { library, train: ['one'], test: [] },
+  ...scriptedConfig(lab.library),
+  tasks: { library: lab.library, train: ['one'], test: [] },
   search: { updates: 0, callTokens: 4000, requireProvenWin: false },
   gates: { beforeTrain: false, beforeRegister: false, onFindings: false },
   integrity: { quarantine: false },
@@ -52,7 +34,7 @@ const config = (more: Partial<ExperimentConfigInput> = {}): ExperimentConfigInpu
 });
 
 async function withEngine<T>(use: (engine: Engine) => Promise<T>, world: RunWorld = scriptedWorld()): Promise<T> {
-  const engine = await createEngine({ dataFolder: folder, version: 'test', logger: silentLogger, world });
+  const engine = await createEngine({ dataFolder: lab.folder, version: 'test', logger: silentLogger, world });
   try {
     return await use(engine);
   } finally {
@@ -87,13 +69,13 @@ const generations = () =>
   withStore((store) => store.experiments.generations(store.experiments.byName('first')?.experimentId ?? ''));
 const eventsOf = (type: string) =>
   withStore((store) => store.eventsSince(0, 100_000).flatMap(({ event }) => (event.type === type ? [event] : [])));
-const adapters = () => (existsSync(join(folder, 'adapters')) ? readdirSync(join(folder, 'adapters')) : []);
+const adapters = () => (existsSync(join(lab.folder, 'adapters')) ? readdirSync(join(lab.folder, 'adapters')) : []);
 const checkpointFile = (step: number, cycle = 1) =>
   withStore((store) => {
     const experimentId = store.experiments.byName('first')?.experimentId ?? '';
     const training = store.trainings.ofCycle({ experimentId, cycle });
     const row = store.trainings.checkpoints(training?.trainingId ?? '').find((known) => known.step === step);
-    return join(folder, row?.folder ?? '', 'adapter_model.safetensors');
+    return join(lab.folder, row?.folder ?? '', 'adapter_model.safetensors');
   });
 
 describe('a cycle to its end', () => {
@@ -106,7 +88,7 @@ describe('a cycle to its end', () => {
       modelSha256: l0?.modelSha256,
       adapterSha256: expect.stringMatching(/^[0-9a-f]{64}$/),
     });
-    const bytes = readFileSync(adapterFile(folder, l1?.adapterSha256 ?? ''));
+    const bytes = readFileSync(adapterFile(lab.folder, l1?.adapterSha256 ?? ''));
     expect(sha256(bytes)).toBe(l1?.adapterSha256);
     expect(bytes).toEqual(readFileSync(checkpointFile(6)));
     const report = await show();
@@ -122,7 +104,7 @@ describe('a cycle to its end', () => {
       [4, false],
       [6, true],
     ]);
-    const card = readFileSync(join(folder, 'generations/first-L1/README.md'), 'utf8');
+    const card = readFileSync(join(lab.folder, 'generations/first-L1/README.md'), 'utf8');
     for (const said of [
       '# first L1',
       `adapters/${l1?.adapterSha256}.gguf`,
@@ -134,7 +116,7 @@ describe('a cycle to its end', () => {
     ])
       expect(card).toContain(said);
     expect(sha256(card)).toBe(l1?.cardHash);
-    expect(readdirSync(join(folder, 'exporting'))).toEqual([]);
+    expect(readdirSync(join(lab.folder, 'exporting'))).toEqual([]);
   });
 
   it('makes L2 of L1 in the same run, whose adapter is both adapters one after another', async () => {
@@ -142,11 +124,11 @@ describe('a cycle to its end', () => {
     const [, l1, l2] = generations();
     expect(l2).toMatchObject({ number: 2, parentGenerationId: l1?.generationId });
     const [first, second] = [checkpointFile(6, 1), checkpointFile(6, 2)].map((path) => readFileSync(path));
-    expect(readFileSync(adapterFile(folder, l2?.adapterSha256 ?? ''))).toEqual(
+    expect(readFileSync(adapterFile(lab.folder, l2?.adapterSha256 ?? ''))).toEqual(
       Buffer.concat([first ?? Buffer.of(), second ?? Buffer.of()]),
     );
     expect((await show(2)).adapter?.rank).toBe(8);
-    const card = readFileSync(join(folder, 'generations/first-L2/README.md'), 'utf8');
+    const card = readFileSync(join(lab.folder, 'generations/first-L2/README.md'), 'utf8');
     expect(card).toContain('made by training L1 on its own selected runs');
     expect(card.match(/^\| L[12] \| tr_/gm)).toEqual(['| L1 | tr_', '| L2 | tr_']);
     // In cycle 2 every part was played by L1.
@@ -181,11 +163,11 @@ describe('running again', () => {
     const types = withStore((store) => store.eventsSince(before, 1000).map(({ event }) => event.type));
     expect(types).toEqual(['run.started', 'stage.started', 'stage.ended', 'run.ended']);
 
-    rmSync(join(folder, 'generations'), { recursive: true });
-    rmSync(adapterFile(folder, l1?.adapterSha256 ?? ''));
+    rmSync(join(lab.folder, 'generations'), { recursive: true });
+    rmSync(adapterFile(lab.folder, l1?.adapterSha256 ?? ''));
     expect(await run({ stages: ['export'] })).toMatchObject({ state: 'done' });
-    expect(sha256(readFileSync(adapterFile(folder, l1?.adapterSha256 ?? '')))).toBe(l1?.adapterSha256);
-    expect(sha256(readFileSync(join(folder, 'generations/first-L1/README.md')))).toBe(l1?.cardHash);
+    expect(sha256(readFileSync(adapterFile(lab.folder, l1?.adapterSha256 ?? '')))).toBe(l1?.adapterSha256);
+    expect(sha256(readFileSync(join(lab.folder, 'generations/first-L1/README.md')))).toBe(l1?.cardHash);
     expect(generations()).toHaveLength(2);
   });
 
@@ -198,7 +180,7 @@ describe('running again', () => {
     expect(await run({ world })).toMatchObject({ state: 'failed' });
     expect([eventsOf('adapter.exported').length, eventsOf('parity.measured').length]).toEqual([1, 0]);
     // What a killed process leaves would be in the way of the files of the next one.
-    const scratch = join(folder, 'exporting', (await show()).training?.trainingId ?? '');
+    const scratch = join(lab.folder, 'exporting', (await show()).training?.trainingId ?? '');
     mkdirSync(scratch);
     writeFileSync(join(scratch, 'trainer-base'), '');
     expect(await run({ stages: ['export'] })).toMatchObject({ state: 'done' });
@@ -227,7 +209,7 @@ describe('running again', () => {
       await engine.handlers['engine.stop']({ mode: 'now', shutdown: false }, context);
       expect(await engine.handlers['run.wait']({ runId }, context)).toMatchObject({ state: 'stopped' });
       expect((await engine.handlers['engine.info']({}, context)).lease).toBeNull();
-      expect(readdirSync(join(folder, 'exporting'))).toEqual([]);
+      expect(readdirSync(join(lab.folder, 'exporting'))).toEqual([]);
     }, slow);
     expect(await run({ stages: ['export'] })).toMatchObject({ state: 'done' });
     expect(eventsOf('adapter.exported')).toHaveLength(1);
@@ -236,7 +218,7 @@ describe('running again', () => {
   it('makes everything anew of a training whose checkpoints were lost and that was trained again', async () => {
     const gated = config({ gates: { beforeTrain: false, beforeRegister: true, onFindings: false } });
     expect(await run({ config: gated })).toMatchObject({ state: 'gated' });
-    rmSync(join(folder, 'trainings'), { recursive: true });
+    rmSync(join(lab.folder, 'trainings'), { recursive: true });
     expect(await run({ config: gated })).toMatchObject({ state: 'gated' });
     const made = ['checkpoint.chosen', 'adapter.exported', 'parity.measured'].map((type) => eventsOf(type).length);
     expect(made).toEqual([2, 2, 2]);
@@ -249,7 +231,7 @@ describe('running again', () => {
     writeFileSync(path, Buffer.concat([bytes, Buffer.of(1)]));
     expect(await run({ stages: ['export'] })).toMatchObject({ error: { code: 'conflict' } });
     writeFileSync(path, bytes);
-    const damaged = adapterFile(folder, sha256(bytes)); // the scripted trainer converts to the same bytes
+    const damaged = adapterFile(lab.folder, sha256(bytes)); // the scripted trainer converts to the same bytes
     await run({
       stages: ['export'],
       config: config(),
@@ -281,7 +263,7 @@ describe('the parity gate', () => {
     expect(generations()).toHaveLength(1);
     const failed = await show();
     expect([failed.parity?.parity.passed, failed.generation]).toEqual([false, null]);
-    expect(existsSync(join(folder, 'generations'))).toBe(false);
+    expect(existsSync(join(lab.folder, 'generations'))).toBe(false);
 
     expect(await run({ stages: ['export'] })).toMatchObject({ state: 'done' });
     expect(eventsOf('parity.measured').map((event) => 'passed' in event && event.passed)).toEqual([false, true]);
@@ -322,9 +304,9 @@ describe('a person', () => {
     await decide('approved');
     expect(await run({ stages: ['export'], config: gated() })).toMatchObject({ state: 'done' });
     const [, l1] = generations();
-    expect(readFileSync(adapterFile(folder, l1?.adapterSha256 ?? ''))).toEqual(readFileSync(checkpointFile(4)));
+    expect(readFileSync(adapterFile(lab.folder, l1?.adapterSha256 ?? ''))).toEqual(readFileSync(checkpointFile(4)));
     expect(adapters()).toHaveLength(2); // of step 6, which nobody serves, and of step 4
-    const card = readFileSync(join(folder, 'generations/first-L1/README.md'), 'utf8');
+    const card = readFileSync(join(lab.folder, 'generations/first-L1/README.md'), 'utf8');
     expect(card).toContain('chosen by a person: the last one overfits');
   });
 
@@ -361,14 +343,14 @@ describe('merging', () => {
 
   it('needs a registered generation and an idle engine, says what it does, and is recorded', async () => {
     // Its header is read, to know how much disk the merged model takes.
-    writeFileSync(join(folder, 'base.gguf'), buildGguf(smallModel));
+    writeFileSync(join(lab.folder, 'base.gguf'), buildGguf(smallModel));
     withStore((store) => {
       const { modelId, bytes, sha256: hash, architecture, source } = store.models.byId('scripted') as ModelRow;
-      const path = join(folder, 'base.gguf');
+      const path = join(lab.folder, 'base.gguf');
       store.append({ type: 'model.registered', modelId, path, bytes, sha256: hash, architecture, source });
     });
     await run({ stages: cycleStages.slice(0, -1) });
-    const out = join(folder, 'merged');
+    const out = join(lab.folder, 'merged');
     await withEngine(async (engine) => {
       await expect(merge(engine, out)).rejects.toThrow(/has no L1/);
       const { runId } = await engine.handlers['run.start']({ name: 'first', stages: ['export'] }, context);

@@ -1,7 +1,6 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../common/base/logger.ts';
 import type { AssistantMessage } from '../../common/domain/chat.ts';
 import type { ExperimentConfigInput } from '../../common/domain/config.ts';
@@ -9,35 +8,17 @@ import type { StageName } from '../../common/domain/events.ts';
 import type { ScriptedEndpointOptions } from '../endpoints/scripted-endpoint.ts';
 import { createScriptedVocabulary } from '../endpoints/scripted-vocabulary.ts';
 import { createEngine } from '../engine.ts';
-import { openStore, type Store } from '../store/store.ts';
+import type { Store } from '../store/store.ts';
+import { useLabFolder } from '../testing/lab-folder.ts';
 import { type ReadWindow, readWindowSet } from '../testing/read-window-set.ts';
 import { scriptedTeam } from '../testing/scripted-team.ts';
-import { registerScriptedModel, scriptedConfig, scriptedWorld, writeTaskLibrary } from '../testing/scripted-world.ts';
+import { registerScriptedModel, scriptedConfig, scriptedWorld } from '../testing/scripted-world.ts';
 import type { RunWorld } from '../world.ts';
 
-let folder: string;
-let library: string;
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'mass-render-'));
-  library = writeTaskLibrary(mkdtempSync(join(tmpdir(), 'mass-render-tasks-')));
-  withStore(registerScriptedModel);
-});
-afterEach(() => {
-  rmSync(folder, { recursive: true });
-  rmSync(library, { recursive: true });
-});
-
+const lab = useLabFolder();
+const { withStore } = lab;
 const context = { signal: new AbortController().signal, progress: () => undefined };
 const allStages: StageName[] = ['search', 'collect', 'rank', 'select', 'render'];
-
-function withStore<T>(use: (store: Store) => T): T {
-  const store = openStore(folder);
-  try {
-    return use(store);
-  } finally {
-    store.close();
-  }
-}
 
 /** The team of `scriptedTeam`, whose orchestrator has a worker check the report and then repeats the workflow's words. */
 const delegating: ScriptedEndpointOptions['answer'] = (owner, request) => {
@@ -65,10 +46,10 @@ async function run(
   options: { stages?: StageName[]; tasks?: string[]; config?: Partial<ExperimentConfigInput>; world?: RunWorld } = {},
 ) {
   const world = options.world ?? scriptedWorld({ answer: delegating });
-  const engine = await createEngine({ dataFolder: folder, version: 'test', logger: silentLogger, world });
+  const engine = await createEngine({ dataFolder: lab.folder, version: 'test', logger: silentLogger, world });
   try {
     const quick = { search: { updates: 0, callTokens: 4000 } };
-    const config = { ...scriptedConfig(library), ...quick, ...options.config };
+    const config = { ...scriptedConfig(lab.library), ...quick, ...options.config };
     await engine.handlers['experiment.create']({ name: 'cycle', config }, context);
     const { stages = allStages, tasks } = options;
     const order = { name: 'cycle', stages, ...(tasks === undefined ? {} : { tasks }) };
@@ -83,7 +64,7 @@ const setOf = (store: Store) => {
   const experimentId = store.experiments.byName('cycle')?.experimentId ?? '';
   const row = store.windowSets.ofCycle({ experimentId, cycle: 1 });
   if (!row) throw new Error('Nothing was rendered.');
-  return { row, ...readWindowSet(join(folder, row.folder)) };
+  return { row, ...readWindowSet(join(lab.folder, row.folder)) };
 };
 
 const text = ({ ids }: ReadWindow, { start, end }: { start: number; end: number }): string =>
@@ -155,8 +136,7 @@ describe('the render stage', () => {
     await run();
     const [whole] = withStore((store) => setOf(store).windows) as [ReadWindow];
     const last = whole.blocks.at(-1);
-    rmSync(folder, { recursive: true });
-    folder = mkdtempSync(join(tmpdir(), 'mass-render-'));
+    rmSync(lab.folder, { recursive: true });
     withStore(registerScriptedModel);
     const overlapTokens = 30; // "tool: Checked.\n" and "assistant: " have 26 bytes; the call before them has more
     const config = { render: { windowTokens: whole.length - 1, overlapTokens } };
@@ -182,8 +162,8 @@ describe('the render stage', () => {
       );
     expect(await run({ stages: ['render'] })).toMatchObject({ state: 'done' });
     expect(renderedSince(first.seq)).toBe(0);
-    rmSync(join(folder, first.row.folder), { recursive: true });
-    writeFileSync(join(folder, 'windows', `${first.row.windowSetId}.left`), '');
+    rmSync(join(lab.folder, first.row.folder), { recursive: true });
+    writeFileSync(join(lab.folder, 'windows', `${first.row.windowSetId}.left`), '');
     expect(await run({ stages: ['render'] })).toMatchObject({ state: 'done' });
     expect(renderedSince(first.seq)).toBe(1);
     const again = withStore(setOf);
@@ -203,7 +183,7 @@ describe('the render stage', () => {
       },
     };
     expect(await run({ world })).toMatchObject({ state: 'failed', message: 'the process ended' });
-    expect(readdirSync(join(folder, 'windows'))).toEqual([]);
+    expect(readdirSync(join(lab.folder, 'windows'))).toEqual([]);
     expect(
       withStore((store) =>
         store.windowSets.ofCycle({ experimentId: store.experiments.byName('cycle')?.experimentId ?? '', cycle: 1 }),
@@ -225,7 +205,7 @@ describe('the render stage', () => {
     const repeat = 'write the report in small steps and check each number against the data before the end';
     const agents = [{ agent_id: 'writer', role: 'writer', instruction: `LEVEL-1 ${repeat}`, contract: 'report.md' }];
     for (const id of ['one', 'two', 'three'])
-      writeFileSync(join(library, id, 'workflow.json'), JSON.stringify({ agents, hops: [] }));
+      writeFileSync(join(lab.library, id, 'workflow.json'), JSON.stringify({ agents, hops: [] }));
     const world = scriptedWorld({
       answer: (owner, request) => {
         const answer = delegating(owner, request) as AssistantMessage;
@@ -243,7 +223,7 @@ describe('the render stage', () => {
 
 describe('what stops the render stage', () => {
   const failing = async (world: RunWorld, config: Partial<ExperimentConfigInput> = {}) => {
-    const one = { tasks: { library, train: ['one'], test: [] } };
+    const one = { tasks: { library: lab.library, train: ['one'], test: [] } };
     const end = await run({ world, config: { ...one, ...config } });
     expect(end.state).toBe('failed');
     return end.error as { code: string; message: string; details: Record<string, unknown> };

@@ -1,7 +1,7 @@
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { MassError } from '../../common/base/errors.ts';
 import { silentLogger } from '../../common/base/logger.ts';
 import { ExperimentConfig, type ExperimentConfigInput } from '../../common/domain/config.ts';
@@ -9,33 +9,15 @@ import type { StageName } from '../../common/domain/events.ts';
 import { sha256 } from '../../node/hashing.ts';
 import { createEngine, type Engine } from '../engine.ts';
 import { openStore, type Store } from '../store/store.ts';
+import { useLabFolder } from '../testing/lab-folder.ts';
 import type { ScriptedTrainerOptions } from '../testing/scripted-trainer.ts';
-import { registerScriptedModel, scriptedConfig, scriptedWorld, writeTaskLibrary } from '../testing/scripted-world.ts';
+import { scriptedConfig, scriptedWorld } from '../testing/scripted-world.ts';
 import { checkpointBytes, recipeOf } from './train-order.ts';
 
-let folder: string;
-let library: string;
-beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'mass-train-'));
-  library = writeTaskLibrary(mkdtempSync(join(tmpdir(), 'mass-train-tasks-')));
-  withStore(registerScriptedModel);
-});
-afterEach(() => {
-  rmSync(folder, { recursive: true });
-  rmSync(library, { recursive: true });
-});
-
+const lab = useLabFolder();
+const { withStore } = lab;
 const context = { signal: new AbortController().signal, progress: () => undefined };
 const toTrain: StageName[] = ['search', 'collect', 'rank', 'select', 'render', 'train'];
-
-function withStore<T>(use: (store: Store) => T): T {
-  const store = openStore(folder);
-  try {
-    return use(store);
-  } finally {
-    store.close();
-  }
-}
 
 interface Wish {
   readonly stages?: StageName[];
@@ -46,7 +28,7 @@ interface Wish {
 }
 
 const configOf = ({ train, gate = false, tasks }: Wish): ExperimentConfigInput => ({
-  ...scriptedConfig(library),
+  ...scriptedConfig(lab.library),
   search: { updates: 0, callTokens: 4000 },
   gates: { beforeTrain: gate },
   train: { steps: 6, windowsPerStep: 2, checkpointEvery: 2, validateEvery: 3, rank: 4, ...train },
@@ -55,7 +37,7 @@ const configOf = ({ train, gate = false, tasks }: Wish): ExperimentConfigInput =
 
 async function withEngine<T>(wish: Wish, use: (engine: Engine) => Promise<T>): Promise<T> {
   const world = scriptedWorld(wish.trainer ? { trainer: wish.trainer } : {});
-  const engine = await createEngine({ dataFolder: folder, version: 'test', logger: silentLogger, world });
+  const engine = await createEngine({ dataFolder: lab.folder, version: 'test', logger: silentLogger, world });
   try {
     await engine.handlers['experiment.create']({ name: 'cycle', config: configOf(wish) }, context);
     return await use(engine);
@@ -103,7 +85,7 @@ describe('the train stage', () => {
       expect(validated).toEqual([0, 3, 6]);
       expect(checkpoints.map(({ step }) => step)).toEqual([2, 4, 6]);
       for (const { folder: place, adapterSha256 } of checkpoints)
-        expect(sha256(readFileSync(join(folder, place, 'adapter_model.safetensors')))).toBe(adapterSha256);
+        expect(sha256(readFileSync(join(lab.folder, place, 'adapter_model.safetensors')))).toBe(adapterSha256);
       const order = store.artifacts.json(row.orderHash) as {
         order: { recipe: unknown; windows: string };
         plan: unknown;
@@ -127,12 +109,12 @@ describe('the train stage', () => {
       state: 'done',
     });
     const row = withStore((store) => trained(store).row);
-    rmSync(join(folder, row.folder), { recursive: true });
+    rmSync(join(lab.folder, row.folder), { recursive: true });
     expect(await run({ stages: ['train'] })).toMatchObject({ state: 'done' });
     withStore((store) => {
       expect(trained(store).row.trainingId).toBe(row.trainingId);
       expect(trained(store).events.length).toBe(2 * before);
-      expect(existsSync(join(folder, row.folder, 'step-000006'))).toBe(true);
+      expect(existsSync(join(lab.folder, row.folder, 'step-000006'))).toBe(true);
       const notices = store.eventsSince(0, 100_000).flatMap(({ event }) => (event.type === 'notice' ? [event] : []));
       expect(notices.filter(({ code }) => code === 'checkpoint-lost').map(({ message }) => message)).toEqual([
         expect.stringMatching(/^Training L1 goes on from step 0 although step 6 was saved/),
@@ -293,7 +275,7 @@ describe('what stops the train stage', () => {
     withStore((store) => {
       const { row, checkpoints } = trained(store);
       expect(row).toMatchObject({ state: 'diverged', step });
-      for (const checkpoint of checkpoints) expect(existsSync(join(folder, checkpoint.folder))).toBe(true);
+      for (const checkpoint of checkpoints) expect(existsSync(join(lab.folder, checkpoint.folder))).toBe(true);
       if (checkpoints.length === 0) return;
       const { trainingId, experimentId } = row;
       store.append({ type: 'checkpoint.chosen', trainingId, experimentId, step: 2, loss: 2, by: 'person', note: '' });
