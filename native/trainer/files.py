@@ -14,7 +14,7 @@ from .errors import TrainerError
 try:
     import fcntl
 except ImportError:
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None
 
 
 def refuse_existing(path: str) -> None:

@@ -1,22 +1,14 @@
 import type { EngineConnection } from '../../client/connection.ts';
 import { followEvents, readEvents } from '../../client/follow-events.ts';
 import { isCancelled } from '../../common/base/errors.ts';
-import type { StageName } from '../../common/domain/events.ts';
+import { StageName } from '../../common/domain/events.ts';
 import type { ResultOf } from '../../common/protocol/engine.ts';
 import { ErrorDataSchema } from '../../common/protocol/error-data.ts';
 import { type CommandContext, type CommandResult, withEngine } from '../command-context.ts';
 import { exitCodeOf, exitCodes } from '../exit-codes.ts';
 
 /** The stages of this version, in the order of a cycle. */
-export const cycleStages = [
-  'search',
-  'collect',
-  'rank',
-  'select',
-  'render',
-  'train',
-  'export',
-] as const satisfies readonly StageName[];
+export const cycleStages = StageName.exclude(['rollout', 'compare']).options;
 
 export interface RunOptions {
   readonly name: string;

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { TrainingStepped } from '../domain/training-events.ts';
 import { ErrorDataSchema } from './error-data.ts';
 
 /**
@@ -161,17 +162,8 @@ export const TrainingPlan = z.object({
 });
 export type TrainingPlan = z.infer<typeof TrainingPlan>;
 
-export const TrainerStep = z.object({
-  step: positive,
-  loss: z.number(),
-  learningRate: z.number(),
-  gradNorm: z.number(),
-  windows: z.array(count),
-  tokens: count,
-  labelledTokens: count,
-  seconds: z.number(),
-  peakBytes: count,
-});
+/** What the event log keeps of a step, before it is known whose it is. */
+export const TrainerStep = TrainingStepped.omit({ type: true, trainingId: true, experimentId: true });
 export type TrainerStep = z.infer<typeof TrainerStep>;
 
 export const FromTrainer = z.discriminatedUnion('kind', [

@@ -3,6 +3,7 @@ import type { AssistantMessage, FinishReason, Message, ToolDefinition } from '..
 import { CompletionChain } from '../../common/domain/completion-chain.ts';
 import type { Vocabulary } from '../endpoints/vocabulary.ts';
 import { recordCompletion } from '../stages/record-completion.ts';
+import { nothingDone } from '../stages/run-episode.ts';
 import type { AttemptRow } from '../store/repositories/episodes.ts';
 import type { ThreadRow } from '../store/repositories/threads.ts';
 import type { Store } from '../store/store.ts';
@@ -65,14 +66,7 @@ export function endEpisode(store: Store, { attemptId, episodeId, experimentId }:
     outcome: 'completed',
     haltReason: null,
     ending: 'report',
-    turns: 0,
-    delegations: 0,
-    toolCalls: 0,
-    promptTokens: 0,
-    generatedTokens: 0,
-    bodyHash: null,
-    filesHash: null,
-    workspaceBytes: 0,
+    ...nothingDone,
   });
 }
 

@@ -199,7 +199,7 @@ def test_a_write_that_fails_anywhere_leaves_the_older_and_no_trace(tmp_path: Any
         metadata = checkpoint.newest(out, SHA, silent)
         assert metadata is not None and metadata["step"] in (50, 100)
         assert sorted(os.listdir(out)) in (["step-000050"], ["step-000050", "step-000100"])
-    assert failures > 10 and checkpoint.steps(out) and checkpoint.newest(out, SHA, silent)["step"] == 100  # type: ignore[index]
+    assert failures > 10 and checkpoint.steps(out) and checkpoint.newest(out, SHA, silent)["step"] == 100
 
 
 @pytest.fixture
@@ -226,5 +226,5 @@ def test_a_disk_that_is_really_full_keeps_the_older_checkpoint(small_disk: str) 
     assert full.value.errno == errno.ENOSPC
     assert sorted(os.listdir(small_disk)) == ["filler", "step-000050"]
     os.remove(f"{small_disk}/filler")
-    assert checkpoint.newest(small_disk, SHA, silent)["step"] == 50  # type: ignore[index]
+    assert checkpoint.newest(small_disk, SHA, silent)["step"] == 50
     save(small_disk, pair, 100)

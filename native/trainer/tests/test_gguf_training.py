@@ -41,7 +41,7 @@ TOKENS_SHA256 = "4c54ae47bfd91041dbc8bc0700fb12029cb9cf59b3505c7213b80b23e2dce67
 def smollm2() -> str:
     path = next((path for path in PLACES if os.path.isfile(path)), None)
     if path is None:
-        pytest.skip(f"{NAME} is not there: the TypeScript tests with a real model fetch it into .mass/test-models")
+        pytest.fail(f"{NAME} is not there: run npm test first, which fetches it into .mass/test-models.")
     return path
 
 
